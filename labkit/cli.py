@@ -1,10 +1,11 @@
 """`labkit COMMAND ...`: imports only the command that was chosen.
 
-The agent's start-up time is one of the figures this project is measured by, so this module stands
-on `sys` alone and knows the other commands by name.
+The agent's start-up time is one of the figures this project is measured by, so this module knows
+the commands by name and imports one of them after the choice.
 """
 
 import sys
+from importlib import import_module
 
 __all__ = ["COMMANDS", "main"]
 
@@ -14,36 +15,32 @@ COMMANDS = {
     "demo": ("labkit.lab.demo", "main", "kill and resume an agent here, in this terminal"),
     "doctor": ("labkit.lab.doctor", "main", "check this machine and say what is missing"),
     "journal": ("labkit.journal.command", "main", "copy or read a journal"),
-    "open": ("labkit.lab.workbook", "open_command", "copy a notebook into your workbook"),
+    "open": ("labkit.lab.workbook", "open_command", "copy notebooks into your workbook"),
 }
 
-_USAGE = 64  # os.EX_USAGE, which Windows does not have
+_USAGE = 64  # os.EX_USAGE
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; 64 for a command that does not exist."""
     args = sys.argv[1:] if argv is None else argv
-    if not args or args[0] in ("-h", "--help", "help"):
+    if args and args[0] in ("-h", "--help", "help"):
         print(_help())
-        return 0 if args else _USAGE
-    if args[0] not in COMMANDS:
-        print(f"labkit: no command {args[0]!r}; there is {_names()}", file=sys.stderr)
+        return 0
+    if not args or args[0] not in COMMANDS:
+        problem = f"no command {args[0]!r}" if args else "a command is missing"
+        print(f"labkit: {problem}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
         return _USAGE
     return _call(args[0], args[1:])
 
 
 def _call(command: str, rest: list[str]) -> int:
     module, function, _ = COMMANDS[command]
-    # __import__ and not importlib, whose own import costs more than this whole module.
-    run = getattr(__import__(module, fromlist=[function]), function)
-    code: int = run(rest)
+    code: int = getattr(import_module(module), function)(rest)
     return code
-
-
-def _names() -> str:
-    return ", ".join(COMMANDS)
 
 
 def _help() -> str:
     lines = [f"  {name:<8} {what}" for name, (_, _, what) in COMMANDS.items()]
-    return "\n".join(["usage: labkit COMMAND ...", "", *lines, "", "labkit COMMAND --help says more"])
+    last = "labkit COMMAND --help says more"
+    return "\n".join(["usage: labkit COMMAND ...", "", *lines, "", last])
