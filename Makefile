@@ -1,0 +1,86 @@
+# Two commands matter: `make lab` and `make test`. Every other target is one line of `make help`.
+# All paths are relative, so the checkout may lie in a folder with spaces in its name.
+
+LAB_ARGS ?=
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PY := .venv/bin/python
+MADE := .venv/made-in
+NEEDED_MB := 1500
+NBVAL := $(PY) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
+
+.PHONY: help lab test proof check lint notebooks controls bench clean
+.NOTPARALLEL:
+
+help:
+	@echo "make lab        build .venv, make your workbook, open JupyterLab (LAB_ARGS=--no-browser on a server)"
+	@echo "make test       every kind of test once, reduced counts"
+	@echo "make proof      the full sweeps, controls, and the notebooks three times"
+	@echo "make check      lint, types, then make test"
+	@echo "make notebooks  run the original notebooks again and store their outputs"
+	@echo "make controls   break the code on purpose, one line at a time: each named test must go red"
+	@echo "make bench      the table of speeds (peers when installed: pip install -e '.[bench]')"
+	@echo "make clean      remove .venv and caches; never your workbook or progress"
+
+# A virtual environment does not survive a move: its scripts and the editable install name the old folder.
+ifneq "$(shell cat $(MADE) 2>/dev/null)" "$(CURDIR)"
+.PHONY: $(MADE)
+endif
+
+$(MADE): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed and not found; install it, or name one: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@test -x $(PY) || test "$$(df -Pm . | awk 'NR==2 {print $$4}')" -ge $(NEEDED_MB) || { echo "make: less than $(NEEDED_MB) MB free on this disk; free some and try again"; exit 1; }
+	@echo "make: building .venv with $(PYTHON) (about a minute the first time)"
+	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" && test -x $(PY) || $(PYTHON) -m venv --clear .venv
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,chaos]' \
+		|| { echo "make: pip could not install the packages; its message stands above"; exit 1; }
+	@pwd > $@
+
+# Compiled here, since an environment may forbid Python to do it later, and then every agent starts slowly.
+COMPILE = $(PY) -m compileall -q labkit
+
+lab: $(MADE)
+	@$(COMPILE)
+	@echo "make: copying the notebooks into workbook/"
+	@$(PY) -m labkit open
+	@if [ "$$(id -u)" = 0 ]; then echo "make: running as root, so JupyterLab gets --allow-root"; fi
+	@echo "make: starting JupyterLab; Ctrl-C twice stops it"
+	@root=; [ "$$(id -u)" = 0 ] && root=--allow-root; cd workbook && \
+		JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root $(LAB_ARGS) 00-start-here.ipynb
+
+test: $(MADE)
+	@$(COMPILE)
+	@echo "make: tests of the package and of the notebooks' form"
+	@$(PY) -m pytest
+	@echo "make: running every notebook and comparing every stored output"
+	@$(NBVAL)
+
+proof: $(MADE) lint controls
+	@echo "make: full sweeps"
+	@$(PY) -m pytest -m proof
+	@echo "make: every notebook, three times"
+	@$(NBVAL) && $(NBVAL) && $(NBVAL)
+
+check: lint test
+
+lint: $(MADE)
+	@echo "make: lint and types"
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+notebooks: $(MADE)
+	@echo "make: running the originals and storing their outputs"
+	@$(PY) -m labkit.lab.regenerate
+
+controls: $(MADE)
+	@echo "make: each control must turn its test red"
+	@$(PY) tests/controls.py
+
+bench: $(MADE)
+	@$(COMPILE)
+	@$(PY) -m bench
+
+clean:
+	@echo "make: removing .venv and caches"
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
