@@ -1,0 +1,207 @@
+"""The verbs of a notebook: begin, run, start, wait_for, kill, look, end.
+
+They act on one bench, the run folder of the notebook that began last in this Python. Each verb
+checks what it needs first and says which cell to run. What they print is the same on every
+machine: no process id, path or duration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import NotFound, UsageError
+from labkit.lab import content, evidence
+from labkit.lab.content import Notebook
+from labkit.lab.folder import Folder, fresh_folder
+from labkit.lab.listing import Listing
+from labkit.lab.places import home
+from labkit.lab.predictions import Predictions
+from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.journal import Journal
+
+__all__ = [
+    "begin",
+    "current_folder",
+    "end",
+    "fresh",
+    "journal",
+    "kill",
+    "predict",
+    "ps",
+    "reports",
+    "reveal",
+    "run",
+    "show_file",
+    "start",
+    "wait_for",
+    "witness",
+]
+
+
+class Bench:
+    """What one notebook has open: its folders, the processes in them, its predictions."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        self.notebook = notebook
+        self.runs = home() / "runs" / notebook.number
+        self.folders = [fresh_folder(self.runs)]
+        self.predictions = Predictions(notebook.number)
+        # A text file, since links do not work everywhere: where the last run of this notebook is.
+        (self.runs / "latest").write_text(self.root.name + "\n", encoding="utf-8")
+
+    @property
+    def root(self) -> Path:
+        return self.folders[0].path
+
+    @property
+    def folder(self) -> Folder:
+        return self.folders[-1]
+
+    def close(self) -> list[Process]:
+        return [process for folder in self.folders for process in folder.close()]
+
+
+_open: list[Bench] = []  # at most one: a notebook has one kernel
+
+
+def begin(number: str) -> None:
+    """Makes a fresh run folder for the notebook and ends what an earlier `begin` left running."""
+    notebook = content.notebook(number)
+    if _open:
+        _open.pop().close()
+    _open.append(Bench(notebook))
+    _widen_tables()
+    print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
+    print("A fresh folder holds plan.json and input/notes.txt. No agent has run in it.")
+
+
+def end() -> None:
+    """Ends every process of this notebook and says what to open next."""
+    bench = _bench()
+    for process in bench.close():
+        print(f"Ended process {process.number} ({process.typed}), which was still running.")
+    print("Nothing is left running.")
+    print(bench.predictions.summary())
+    print(_what_next(bench.notebook))
+    _open.clear()
+
+
+def fresh(name: str) -> None:
+    """Goes on in a new folder inside the run folder: same notes, same plan, no journal."""
+    bench = _bench()
+    if not name.replace("-", "").isalnum():
+        raise UsageError(f"lab.fresh({name!r}): use letters, digits and hyphens")
+    bench.folder.close()
+    bench.folders.append(fresh_folder(bench.root, name))
+    print(f"A fresh folder, {name}: no journal, no report.")
+
+
+def current_folder() -> Folder:
+    """The folder that the other verbs act on. Raises NotReady before `begin`."""
+    return _bench().folder
+
+
+def run(command: str, **agent: str) -> Result:
+    """Runs a command such as "agent run notes" to its end and prints it with its output.
+
+    Keywords are AGENT_* variables for this one process. The result shows how it ended, in words.
+    Raises NotReady after 30 s, with the process killed.
+    """
+    process = current_folder().start(command, agent)
+    print(f"$ {process.typed}")
+    return _with_output(process.finish())
+
+
+def start(command: str, **agent: str) -> Process:
+    """Starts a command and returns at once; `kill` ends it, and so does the end of this Python."""
+    process = current_folder().start(command, agent)
+    print(f"$ {process.typed} &")
+    return process
+
+
+def wait_for(
+    process: Process, kind: str, step_idx: int | None = None, timeout_s: float = TIMEOUT_S
+) -> None:
+    """Returns once the process has added an event of that kind (of that step) to the journal.
+
+    Raises NotReady when it ends before that, or after `timeout_s`.
+    """
+    process.wait_for(kind, step_idx, timeout_s)
+    of_step = "" if step_idx is None else f" of step {step_idx}"
+    print(f"The journal holds {kind}{of_step}; process {process.number} is at work.")
+
+
+def kill(process: Process) -> Result:
+    """Ends a process by SIGKILL, which no program can catch. Raises NotReady if it has ended."""
+    return _with_output(process.kill())
+
+
+def ps() -> pd.DataFrame:
+    """The processes started in this folder, in order, and how each one is."""
+    import pandas as pd
+
+    rows = [(p.number, p.typed, p.state) for p in current_folder().processes]
+    return pd.DataFrame(rows, columns=["process", "command", "state"]).set_index("process")
+
+
+def journal() -> Journal:
+    """The journal of this folder, read-only. Raises NotReady while there is none."""
+    return evidence.journal(current_folder())
+
+
+def reports() -> pd.DataFrame:
+    """The reports that a reader finds outside: one row each, with its key if it has one."""
+    return evidence.reports(current_folder())
+
+
+def witness() -> list[str]:
+    """The effects as someone sees them who knows no journal: one key for each report."""
+    return evidence.witness(current_folder())
+
+
+def show_file(name: str) -> Listing:
+    """A file of this folder, by its name inside it. Raises NotFound."""
+    folder = current_folder().path
+    path = (folder / name).resolve()
+    if not (path.is_file() and path.is_relative_to(folder.resolve())):
+        raise NotFound(f"there is no file {name!r} in this folder; run the cell that makes it")
+    return Listing(path.read_text(encoding="utf-8"), path.suffix.lstrip("."))
+
+
+def predict(question_id: str, letter: str) -> None:
+    """Records what you expect, before you see it. "?" goes on without an answer."""
+    _bench().predictions.predict(question_id, letter)
+
+
+def reveal(question_id: str, observed: object = None) -> None:
+    """Puts your prediction beside the answer and says why; `observed` must be what it claims."""
+    _bench().predictions.reveal(question_id, observed)
+
+
+def _bench() -> Bench:
+    if not _open:
+        raise NotReady('no notebook has begun here; run the cell with lab.begin("...") first')
+    return _open[-1]
+
+
+def _with_output(result: Result) -> Result:
+    print(result.output, end="")
+    return result
+
+
+def _what_next(notebook: Notebook) -> str:
+    order = content.notebooks()
+    later = order[order.index(notebook) + 1 :]
+    return f"Next: {later[0].file}" if later else "This was the last notebook."
+
+
+def _widen_tables() -> None:
+    """As wide as a notebook cell, so that a row of a journal stays on one line."""
+    import pandas as pd
+
+    pd.set_option("display.width", 120, "display.max_columns", 12, "display.max_colwidth", 80)

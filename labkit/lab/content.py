@@ -1,0 +1,71 @@
+"""What `content.toml` says: the order of the notebooks, their minutes, their questions."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from labkit.errors import NotFound
+
+__all__ = ["Notebook", "Question", "notebook", "notebooks", "question", "questions"]
+
+
+class Notebook(NamedTuple):
+    """One notebook. `number` has two digits and stands first in the file's name."""
+
+    number: str
+    slug: str
+    title: str
+    minutes: int
+
+    @property
+    def file(self) -> str:
+        return f"{self.number}-{self.slug}.ipynb"
+
+
+class Question(NamedTuple):
+    """One prediction. `options` maps a letter to what it claims; `answer` is one of the letters."""
+
+    id: str
+    options: dict[str, str]
+    answer: str
+    why: str
+
+
+def notebooks() -> list[Notebook]:
+    """All notebooks, in reading order."""
+    return [Notebook(**entry) for entry in _content()["notebook"]]
+
+
+def notebook(number: str) -> Notebook:
+    """The notebook of that number. Raises NotFound."""
+    for entry in notebooks():
+        if entry.number == number:
+            return entry
+    known = ", ".join(entry.number for entry in notebooks())
+    raise NotFound(f"there is no notebook {number!r}; choose one of {known}")
+
+
+def questions(number: str) -> list[Question]:
+    """The questions of one notebook, in its order."""
+    return [entry for entry in _all_questions() if entry.id.startswith(f"{number}.")]
+
+
+def question(question_id: str) -> Question:
+    """The question of that id, such as "05.q1". Raises NotFound."""
+    for entry in _all_questions():
+        if entry.id == question_id:
+            return entry
+    known = ", ".join(entry.id for entry in _all_questions())
+    raise NotFound(f"there is no question {question_id!r}; choose one of {known}")
+
+
+def _all_questions() -> list[Question]:
+    return [Question(**entry) for entry in _content()["question"]]
+
+
+@cache
+def _content() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads((files("labkit.lab") / "content.toml").read_text(encoding="utf-8"))

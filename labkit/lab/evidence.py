@@ -1,0 +1,64 @@
+"""What can be seen in a run folder: the journal inside, the published reports outside."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.lab.folder import Folder
+from labkit.lab.process import NotReady
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.journal import Journal
+
+__all__ = ["Report", "find_reports", "journal", "reports", "witness"]
+
+END_OF_RECORD = "\n---\n"
+
+
+class Report(NamedTuple):
+    """One published report. `key` is the effect's key, or None where the effect carries none."""
+
+    file: str
+    key: str | None
+    text: str
+
+
+def journal(folder: Folder) -> Journal:
+    """Raises NotReady while the folder has no database."""
+    if not folder.database.exists():
+        raise NotReady(
+            "no agent has made a journal in this folder; "
+            'run the cell with lab.run("agent create ...") first'
+        )
+    from labkit.journal import Journal
+
+    return Journal(folder.database)
+
+
+def find_reports(folder: Folder) -> list[Report]:
+    """Every report in the artifacts folder, by name; each record of report.log is one."""
+    found = []
+    for path in sorted(folder.artifacts.glob("[!.]*")):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".log":
+            records = text.split(END_OF_RECORD)[:-1]  # a record without its end was cut by a kill
+            found += [Report(path.name, None, record) for record in records]
+        else:
+            found.append(Report(path.name, path.stem, text))
+    return found
+
+
+def reports(folder: Folder) -> pd.DataFrame:
+    """The reports as a table: file, key, first line."""
+    import pandas as pd
+
+    rows = [(r.file, r.key or "none", r.text.partition("\n")[0]) for r in find_reports(folder)]
+    return pd.DataFrame(rows, columns=["file", "key", "first line"])
+
+
+def witness(folder: Folder) -> list[str]:
+    """One key for each report. Where it carries none, its content is its key, as for any reader."""
+    return [r.key or hashlib.sha256(r.text.encode()).hexdigest()[:8] for r in find_reports(folder)]

@@ -1,0 +1,121 @@
+"""A run folder: fresh notes, a plan, one database, and the processes that work in it.
+
+Everything a notebook shows must be the same on every machine, so a folder also fixes what its
+processes take for the time and for their ids.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from labkit.errors import UsageError
+from labkit.lab.process import Process
+
+__all__ = ["RUN_IDS", "Folder", "fresh_folder"]
+
+# Easy to tell apart in a table. A run past the last one gets its ordinal.
+RUN_IDS = tuple(f"{letter * 7}{number}" for number, letter in enumerate("abcdef", start=1))
+FIRST_START = 1_767_225_600  # 2026-01-01 00:00:00 UTC
+BETWEEN_STARTS_S = 60
+
+PROGRAMS = {  # first word of a command: (how a terminal types it, the Python module that runs)
+    "agent": ("labkit agent", "labkit.restart"),
+    "naive": ("python -m labkit.lab.scenarios.naive", "labkit.lab.scenarios.naive"),
+}
+
+
+class Folder:
+    """A folder on disk, and the record of which processes were started in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.processes: list[Process] = []
+
+    @property
+    def database(self) -> Path:
+        return self.path / "state.db"
+
+    @property
+    def artifacts(self) -> Path:
+        return self.path / "artifacts"
+
+    def start(self, command: str, agent: Mapping[str, str]) -> Process:
+        """Starts `command`, such as "agent run notes", with the given AGENT_* variables.
+
+        Raises UsageError for a program or a variable that the lab does not know.
+        """
+        words = shlex.split(command)
+        if not words or words[0] not in PROGRAMS:
+            known = " or ".join(repr(f"{name} ...") for name in PROGRAMS)
+            raise UsageError(f"the lab cannot start {command!r}; use {known}")
+        for name in agent:
+            if not name.startswith("AGENT_"):
+                raise UsageError(f"{name} is no setting of an agent; their names start with AGENT_")
+        typed, module = PROGRAMS[words[0]]
+        started = Process(
+            number=len(self.processes) + 1,
+            typed=" ".join(
+                [*(f"{key}={value}" for key, value in agent.items()), typed, *words[1:]]
+            ),
+            argv=[sys.executable, "-m", module, *words[1:]],
+            folder=self.path,
+            environ={**self._environ(), **agent},
+        )
+        self.processes.append(started)
+        return started
+
+    def close(self) -> list[Process]:
+        """Kills what still runs here and returns it."""
+        return [process for process in self.processes if process.close()]
+
+    def _environ(self) -> dict[str, str]:
+        """The learner's environment without anything that would change what an agent does."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
+        start = FIRST_START + BETWEEN_STARTS_S * len(self.processes)
+        return {
+            **kept,
+            "LABKIT_CLOCK": str(start),
+            "LABKIT_RUN_IDS": ",".join(RUN_IDS),
+            "LABKIT_SESSION": _session(),
+            # A killed process has said what it would have said in a terminal, line by line.
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def fresh_folder(parent: Path, name: str | None = None) -> Folder:
+    """Makes a folder that did not exist, with the notes and the plan in it.
+
+    Without a name, or with one that is taken, a number makes it new: nothing is ever deleted, since
+    a database may be open in another notebook.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    path = _new_directory(parent, name)
+    with as_file(files("labkit.lab") / "scenarios" / "notes") as notes:
+        shutil.copytree(notes, path, dirs_exist_ok=True)
+    return Folder(path)
+
+
+def _new_directory(parent: Path, name: str | None) -> Path:
+    count = 1
+    while True:
+        path = parent / (
+            f"{count:03d}" if name is None else name if count == 1 else f"{name}-{count}"
+        )
+        try:
+            path.mkdir()
+        except FileExistsError:
+            count += 1
+        else:
+            return path
+
+
+def _session() -> str:
+    """A mark that every child inherits, so that a test can find one that was left alive."""
+    return os.environ.setdefault("LABKIT_SESSION", secrets.token_hex(8))

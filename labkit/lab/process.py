@@ -1,0 +1,184 @@
+"""One process that the lab started: run it to its end, wait for its journal, or kill it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit import guard
+from labkit.database import open_readonly
+from labkit.errors import LabkitError
+
+__all__ = ["NotReady", "Process", "Result", "exit_in_words"]
+
+TIMEOUT_S = 30.0
+LOOK_AGAIN_S = 0.01
+
+EXIT_WORDS = {
+    0: "done",
+    1: "unknown task",
+    2: "the task failed",
+    3: "another process has the task",
+    64: "wrong command line or environment",
+    65: "bad input",
+    66: "not found",
+    74: "storage fault",
+    75: "the database stayed busy",
+    130: "interrupted",
+}
+
+
+class NotReady(LabkitError):
+    """A verb was called before what it needs is there; the message says which cell to run."""
+
+    exit_code = 64
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks an exception for this. The message is all that helps a learner; the cell
+        # still fails, so "Run All" stops here and a test sees it.
+        return [str(self)]
+
+
+class Result(NamedTuple):
+    """How a process ended. Shown as words; `code` is negative after a signal."""
+
+    typed: str
+    code: int
+    output: str
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    def __repr__(self) -> str:
+        return exit_in_words(self.code)
+
+
+class Process:
+    """A running command under the guard. It dies when this Python dies, however that ends."""
+
+    def __init__(
+        self, *, number: int, typed: str, argv: list[str], folder: Path, environ: dict[str, str]
+    ) -> None:
+        self.number, self.typed = number, typed
+        self._database = folder / "state.db"
+        self._seq_before = _last_seq(self._database)
+        self._ended: Result | None = None
+        # A file, not a pipe: nobody has to read while the process runs, and the output of a killed
+        # process is complete. It has no name, so the run folder shows only what the agent made.
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _end)
+        self._guarded = guard.start(
+            argv, cwd=str(folder), env=environ, stdout=self._output, stderr=self._output
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._guarded.poll() is None
+
+    @property
+    def state(self) -> str:
+        code = self._guarded.poll()
+        return "running" if code is None else exit_in_words(code)
+
+    def __repr__(self) -> str:
+        return f"process {self.number} ({self.typed}): {self.state}"
+
+    def finish(self, timeout_s: float = TIMEOUT_S) -> Result:
+        """Waits for the end. Raises NotReady after `timeout_s`, with the process killed."""
+        try:
+            self._guarded.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._guarded.kill()
+            raise NotReady(
+                f"process {self.number} ({self.typed}) had not ended after {timeout_s:g} s and was "
+                "killed; use lab.start for a process that is meant to wait"
+            ) from None
+        except BaseException:  # Interrupt in the notebook: leave no process behind
+            self._guarded.kill()
+            raise
+        return self._end()
+
+    def kill(self) -> Result:
+        """SIGKILL, and waits until it has ended. Raises NotReady if it had ended before."""
+        if not self.alive:
+            raise NotReady(
+                f"process {self.number} has ended already ({self.state}); "
+                "run the cell that starts it again, then this one"
+            )
+        return self._end()
+
+    def close(self) -> bool:
+        """Ends the process if it still runs, and says whether it did."""
+        was_alive = self.alive
+        self._end()
+        return was_alive
+
+    def wait_for(self, kind: str, step_idx: int | None, timeout_s: float = TIMEOUT_S) -> None:
+        """Returns once this process has added an event of that kind (of that step) to the journal.
+
+        Raises NotReady when the process ends without it, or after `timeout_s`.
+        """
+        wanted = kind if step_idx is None else f"{kind} of step {step_idx}"
+        end = time.monotonic() + timeout_s
+        while True:
+            running = self.alive  # before the look: what it wrote last must still be found
+            if self._has_written(kind, step_idx):
+                return
+            if not running:
+                raise NotReady(
+                    f"process {self.number} ended ({self.state}) before the journal had "
+                    f"{wanted}; run the cells from lab.begin on again"
+                )
+            if time.monotonic() > end:
+                raise NotReady(
+                    f"no {wanted} in the journal after {timeout_s:g} s; process {self.number} "
+                    "still runs: end it with lab.kill, then run the cells from lab.begin on again"
+                )
+            time.sleep(LOOK_AGAIN_S)
+
+    def _has_written(self, kind: str, step_idx: int | None) -> bool:
+        return bool(
+            _ask(
+                self._database,
+                "SELECT count(*) FROM journal "
+                "WHERE seq > ? AND kind = ? AND (? IS NULL OR step_idx = ?)",
+                (self._seq_before, kind, step_idx, step_idx),
+            )
+        )
+
+    def _end(self) -> Result:
+        if self._ended is None:
+            code = self._guarded.kill()
+            with self._output as output:
+                output.seek(0)
+                text = output.read().decode("utf-8", "replace")
+            self._ended = Result(self.typed, code, text)
+        return self._ended
+
+
+def exit_in_words(code: int) -> str:
+    """An exit status as Popen has it: "killed by SIGKILL", "exit 0: done"."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit {code}: {EXIT_WORDS.get(code, 'see the output above')}"
+
+
+def _last_seq(database: Path) -> int:
+    return int(_ask(database, "SELECT max(seq) FROM journal", ()) or 0)
+
+
+def _ask(database: Path, question: str, parameters: tuple[object, ...]) -> Any:
+    """One value from a journal that may not be there yet; None then."""
+    if not database.exists():
+        return None
+    reader = open_readonly(str(database))
+    try:
+        # An interrupted `create` leaves a database without a schema.
+        made = reader.value("SELECT count(*) FROM sqlite_schema WHERE name = 'journal'")
+        return reader.value(question, parameters) if made else None
+    finally:
+        reader.close()

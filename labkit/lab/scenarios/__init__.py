@@ -1,0 +1,1 @@
+"""Programs that the notebooks run as processes of their own, and the notes they work on."""

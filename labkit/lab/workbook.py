@@ -1,0 +1,130 @@
+"""`labkit open`: the learner's own copies of the notebooks, in `workbook/`.
+
+The originals hold every output and are never edited. A copy has none, so nothing is told before
+it is run, and an update of the lab cannot conflict with what a learner wrote.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import LabkitError, UsageError
+from labkit.lab import content
+from labkit.lab.content import Notebook
+from labkit.lab.places import originals
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+__all__ = ["WORKBOOK", "cleared", "hand_out", "open_command"]
+
+WORKBOOK = "workbook"
+GLOSSARY = "GLOSSARY.md"  # the notebooks link to it, so it stands beside the copies too
+HANDED_OUT = "labkit_handed_out"  # in a copy's metadata: the hash of the sources it came with
+
+
+def open_command(argv: list[str]) -> int:
+    """`labkit open [NN]`: copies one notebook or all; prints where to look. Returns the exit code."""
+    try:
+        chosen = _choose(argv)
+        if chosen is None:
+            print(_usage())
+            return 0
+        folder = originals().parent / WORKBOOK
+        _hand_out_glossary(folder)
+        for notebook in chosen:
+            print(f"{WORKBOOK}/{notebook.file}: {hand_out(notebook, folder)}")
+    except LabkitError as error:
+        print(f"labkit open: {error}", file=sys.stderr)
+        return error.exit_code
+    print(f"Open {WORKBOOK}/{chosen[0].file} in JupyterLab; make lab starts it.")
+    return 0
+
+
+def hand_out(notebook: Notebook, folder: Path) -> str:
+    """Makes or renews one copy and says in words what it did.
+
+    A copy in which anything was changed is kept, whatever the original has become since.
+    """
+    fresh = cleared(_read(originals() / notebook.file))
+    path = folder / notebook.file
+    if not path.exists():
+        _write(path, fresh)
+        return "new copy"
+    try:
+        theirs = _read(path)
+    except ValueError:  # half saved, or no notebook: it is the learner's all the same
+        return "kept; it is not a readable notebook, move it aside to get a new copy"
+    if _hash(theirs) == _hash(fresh):
+        return "kept; it is up to date"
+    if _hash(theirs) == theirs.metadata.get(HANDED_OUT):
+        _write(path, fresh)
+        return "renewed; you had changed nothing and the original is newer"
+    return "kept; it has your changes, move it aside to get a new copy"
+
+
+def cleared(original: NotebookNode) -> NotebookNode:
+    """A copy without outputs and counts, marked with the hash of its sources."""
+    import copy
+
+    fresh = copy.deepcopy(original)
+    for cell in fresh.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    fresh.metadata[HANDED_OUT] = _hash(fresh)
+    return fresh
+
+
+def _choose(argv: list[str]) -> list[Notebook] | None:
+    if argv in (["-h"], ["--help"]):
+        return None
+    if len(argv) > 1:
+        raise UsageError(f"give one number or none, not {len(argv)}")
+    return [content.notebook(argv[0])] if argv else content.notebooks()
+
+
+def _usage() -> str:
+    lines = [f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()]
+    return "\n".join(["usage: labkit open [NN]", "", *lines, "", f"copies into {WORKBOOK}/"])
+
+
+def _hand_out_glossary(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    if not (folder / GLOSSARY).exists():
+        shutil.copyfile(originals() / GLOSSARY, folder / GLOSSARY)
+
+
+def _read(path: Path) -> NotebookNode:
+    """Raises ValueError for what is no notebook of format 4."""
+    import nbformat
+
+    try:
+        return nbformat.from_dict(_require_notebook(json.loads(path.read_text(encoding="utf-8"))))
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _require_notebook(loaded: object) -> dict[str, object]:
+    if not (isinstance(loaded, dict) and loaded.get("nbformat") == 4):
+        raise ValueError("no notebook of format 4")
+    return loaded
+
+
+def _write(path: Path, notebook: NotebookNode) -> None:
+    import nbformat
+
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    nbformat.write(notebook, temporary)
+    temporary.replace(path)  # JupyterLab may have the copy open: whole or not at all
+
+
+def _hash(notebook: NotebookNode) -> str:
+    """Of what a person writes: the kind and the source of each cell, not outputs, counts or ids."""
+    sources = [[cell.cell_type, "".join(cell.source)] for cell in notebook.cells]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
