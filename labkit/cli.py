@@ -7,6 +7,8 @@ the commands by name and imports one of them after the choice.
 import sys
 from importlib import import_module
 
+from labkit.errors import Fatal, LabkitError
+
 __all__ = ["COMMANDS", "main"]
 
 # command: (module, function of (argv) -> exit code, one line of help)
@@ -19,6 +21,7 @@ COMMANDS = {
 }
 
 _USAGE = 64  # os.EX_USAGE
+_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,7 +39,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _call(command: str, rest: list[str]) -> int:
     module, function, _ = COMMANDS[command]
-    code: int = getattr(import_module(module), function)(rest)
+    # The agent also answers to `python -m labkit.restart`, so it is told how it was called.
+    named = {"prog": "labkit agent"} if command == "agent" else {}
+    try:
+        code: int = getattr(import_module(module), function)(rest, **named)
+    except (LabkitError, Fatal) as error:
+        print(f"labkit {command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"labkit {command}: interrupted", file=sys.stderr)
+        return _INTERRUPTED
     return code
 
 

@@ -1,0 +1,65 @@
+"""What holds for every pytest run in this checkout, the notebooks' included.
+
+No setting of the caller's shell reaches an agent, no run touches the learner's progress, and no
+process that a test started is alive at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 5.0
+HOME = pytest.StashKey[str]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith(("AGENT_", "LABKIT_"))]:
+        del os.environ[name]
+    config.stash[HOME] = os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-home-")
+    # Every child inherits it; this process does not carry it in /proc, which shows a start's state.
+    os.environ["LABKIT_SESSION"] = secrets.token_hex(8)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    left = left_alive(os.environ["LABKIT_SESSION"])
+    for pid, command in left.items():
+        print(f"\nleft alive by a test: {command} (killed now)")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[HOME], ignore_errors=True)
+
+
+def left_alive(mark: str, patience_s: float = PATIENCE_S) -> dict[int, str]:
+    """Processes that carry the mark, by pid; those that are just ending get `patience_s` for it."""
+    end = time.monotonic() + patience_s
+    while (found := _carrying(mark)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return found
+
+
+def _carrying(mark: str) -> dict[int, str]:
+    """Empty where there is no /proc."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        # A process may end between two reads, and another user's may not be read at all.
+        with contextlib.suppress(OSError):
+            if f"LABKIT_SESSION={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                command = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+                found[int(folder.name)] = command.strip()
+    return found
