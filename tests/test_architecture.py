@@ -1,0 +1,139 @@
+"""Which layer may import which, and how long things may get. One list; everything else follows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "labkit"
+
+# Lowest first. A module imports its own layer or a lower one; `restart` and `durable` never each
+# other, so that each is read alone.
+LAYERS = ["ground", "restart", "durable", "journal", "chaos", "lab", "cli"]
+APART = {"restart", "durable"}
+GROUND = {"errors", "jsonvalues", "files", "database", "crashpoints", "clock", "guard"}
+TOP = {"labkit": "ground", "cli": "cli", "__main__": "cli"}
+BARE = {"ground", "restart", "durable"}  # these layers stand on the standard library
+BARE_EXCEPT = {"durable": {"jsonschema", "httpx", "cryptography", "psycopg"}}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+LISTING = [path for path in MODULES if "__all__ = " in path.read_text("utf-8")]
+IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
+
+
+def layer_of(module: str) -> str:
+    """`labkit.restart.plan` -> restart; `labkit.clock` -> ground."""
+    name = module.split(".")[1] if "." in module else module
+    return "ground" if name in GROUND else TOP.get(name, name)
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "absolute imports only"
+            # `from labkit import clock` imports the module clock.
+            if node.module == "labkit":
+                yield from (f"labkit.{alias.name}" for alias in node.names)
+            else:
+                yield node.module or ""
+
+
+def objections(layer: str, imported: str) -> str | None:
+    """Why a module of this layer may not import that one, or None."""
+    top = imported.partition(".")[0]
+    if top == "labkit":
+        other = layer_of(imported)
+        if {layer, other} == APART:
+            return f"{layer} imports {other}: they stay two programs"
+        if LAYERS.index(other) > LAYERS.index(layer):
+            return f"{layer} imports {other}, which is above it"
+    elif layer in BARE and top not in sys.stdlib_module_names | BARE_EXCEPT.get(layer, set()):
+        return f"{layer} imports {top}, which a bare Python does not have"
+    return None
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_imports_go_one_way(path: Path) -> None:
+    layer = layer_of(name_of(path))
+    found = (objections(layer, name) for name in imports_of(ast.parse(path.read_text("utf-8"))))
+    assert [problem for problem in found if problem] == []
+
+
+@pytest.mark.parametrize(
+    ("layer", "imported", "refused"),
+    [
+        ("ground", "labkit.restart.plan", True),
+        ("ground", "pandas", True),
+        ("restart", "labkit.clock", False),
+        ("restart", "labkit.durable.store", True),
+        ("durable", "labkit.restart", True),
+        ("durable", "httpx", False),
+        ("journal", "pandas", False),
+        ("journal", "labkit.lab.bench", True),
+        ("lab", "labkit.cli", True),
+        ("cli", "labkit.lab.doctor", False),
+    ],
+)
+def test_the_rule_itself(layer: str, imported: str, refused: bool) -> None:
+    assert (objections(layer, imported) is not None) is refused
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 600
+    long = [
+        f"{node.name}: {length} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > 60
+    ]
+    assert long == []
+
+
+@pytest.mark.parametrize("layer", ["ground", "restart"])
+def test_what_a_learner_reads_first_is_450_lines_at_most(layer: str) -> None:
+    texts = [p.read_text("utf-8") for p in MODULES if layer_of(name_of(p)) == layer]
+    if layer == "ground":
+        texts.remove((PACKAGE / "__init__.py").read_text("utf-8"))  # prose: the reading order
+    assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) <= 450
+
+
+@pytest.mark.parametrize("path", LISTING, ids=name_of)
+def test_public_names_are_listed_and_sorted(path: Path) -> None:
+    module = importlib.import_module(name_of(path))
+    names: list[str] = list(module.__all__)
+    defined = [
+        node.name
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    # Constants, classes, functions: the order that ruff's RUF022 asks for too.
+    assert names == sorted(names, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert [name for name in names if not hasattr(module, name)] == []
+    assert [name for name in defined if name not in names] == []
+
+
+@pytest.mark.parametrize("module", ["labkit", "labkit.restart", "labkit.cli"])
+def test_a_bare_python_imports_it(module: str, tmp_path: Path) -> None:
+    """-I -S: no site-packages, no environment. This checkout is all there is to import from."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {module}"
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    ran = subprocess.run(argv, cwd=tmp_path, env=environ, capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
