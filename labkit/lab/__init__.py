@@ -5,31 +5,44 @@
 
 Read in this order: `process` (one process), `folder` (where it works), `bench` (the verbs),
 `evidence` (what it left), `trials` (one crash point, start to end), `predictions`, `workbook`.
+
+The names are imported when they are first used: pytest loads `labkit.lab.nbval_plugin`, and with
+it this file, in every run.
 """
 
-from labkit.lab.bench import (
-    begin,
-    end,
-    fresh,
-    journal,
-    kill,
-    predict,
-    ps,
-    reports,
-    reveal,
-    run,
-    show_file,
-    start,
-    wait_for,
-    witness,
-)
-from labkit.lab.listing import show_diff, show_source
-from labkit.lab.process import NotReady
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labkit.lab.bench import (
+        begin,
+        end,
+        files,
+        fresh,
+        journal,
+        kill,
+        predict,
+        ps,
+        reports,
+        reveal,
+        run,
+        show_file,
+        start,
+        trial,
+        wait_for,
+        witness,
+    )
+    from labkit.lab.listing import show_diff, show_source
+    from labkit.lab.process import NotReady
+    from labkit.lab.trials import POINTS, Trial, tabulate
 
 __all__ = [
+    "POINTS",
     "NotReady",
+    "Trial",
     "begin",
     "end",
+    "files",
     "fresh",
     "journal",
     "kill",
@@ -42,6 +55,22 @@ __all__ = [
     "show_file",
     "show_source",
     "start",
+    "tabulate",
+    "trial",
     "wait_for",
     "witness",
 ]
+
+_WHERE = ("bench", "listing", "process", "trials")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in (import_module(f"{__name__}.{where}") for where in _WHERE):
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"labkit.lab has no {name!r}; it has {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,7 +7,6 @@ machine: no process id, path or duration.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.errors import NotFound, UsageError
@@ -18,6 +17,7 @@ from labkit.lab.listing import Listing
 from labkit.lab.places import home
 from labkit.lab.predictions import Predictions
 from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
+from labkit.lab.trials import Trial, crash_and_resume
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +28,7 @@ __all__ = [
     "begin",
     "current_folder",
     "end",
+    "files",
     "fresh",
     "journal",
     "kill",
@@ -38,6 +39,7 @@ __all__ = [
     "run",
     "show_file",
     "start",
+    "trial",
     "wait_for",
     "witness",
 ]
@@ -49,18 +51,16 @@ class Bench:
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
         self.runs = home() / "runs" / notebook.number
-        self.folders = [fresh_folder(self.runs)]
+        self.root = self.folder = fresh_folder(self.runs)
+        self.folders = [self.folder]
         self.predictions = Predictions(notebook.number)
         # A text file, since links do not work everywhere: where the last run of this notebook is.
-        (self.runs / "latest").write_text(self.root.name + "\n", encoding="utf-8")
+        (self.runs / "latest").write_text(self.root.path.name + "\n", encoding="utf-8")
 
-    @property
-    def root(self) -> Path:
-        return self.folders[0].path
-
-    @property
-    def folder(self) -> Folder:
-        return self.folders[-1]
+    def open_folder(self, name: str) -> Folder:
+        folder = fresh_folder(self.root.path, name)
+        self.folders.append(folder)
+        return folder
 
     def close(self) -> list[Process]:
         return [process for folder in self.folders for process in folder.close()]
@@ -97,7 +97,7 @@ def fresh(name: str) -> None:
     if not name.replace("-", "").isalnum():
         raise UsageError(f"lab.fresh({name!r}): use letters, digits and hyphens")
     bench.folder.close()
-    bench.folders.append(fresh_folder(bench.root, name))
+    bench.folder = bench.open_folder(name)
     print(f"A fresh folder, {name}: no journal, no report.")
 
 
@@ -149,6 +149,15 @@ def ps() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["process", "command", "state"]).set_index("process")
 
 
+def trial(crash_at: str | None, *, unsafe: bool = False) -> Trial:
+    """Kills an agent at "point:idx" in a folder of its own, runs it again and judges it.
+
+    `unsafe` takes the key from the effect, so that every write of the report is a plain append.
+    """
+    name = f"trial-{crash_at or 'no-crash'}{'-unsafe' if unsafe else ''}".replace(":", "-")
+    return crash_and_resume(_bench().open_folder(name), crash_at, unsafe=unsafe)
+
+
 def journal() -> Journal:
     """The journal of this folder, read-only. Raises NotReady while there is none."""
     return evidence.journal(current_folder())
@@ -162,6 +171,11 @@ def reports() -> pd.DataFrame:
 def witness() -> list[str]:
     """The effects as someone sees them who knows no journal: one key for each report."""
     return evidence.witness(current_folder())
+
+
+def files() -> list[str]:
+    """The files of this folder, without those that SQLite and the lock keep for themselves."""
+    return evidence.files(current_folder())
 
 
 def show_file(name: str) -> Listing:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from labkit.journal import Journal
 
-__all__ = ["Report", "find_reports", "journal", "reports", "witness"]
+__all__ = ["Report", "files", "find_reports", "journal", "reports", "witness"]
 
+HOUSEKEEPING = ("-wal", "-shm", ".lock", ".tmp")
 END_OF_RECORD = "\n---\n"
 
 
@@ -36,6 +37,13 @@ def journal(folder: Folder) -> Journal:
     from labkit.journal import Journal
 
     return Journal(folder.database)
+
+
+def files(folder: Folder) -> list[str]:
+    """The files that a person made or an agent published, and the database, by name."""
+    every = (path for path in folder.path.rglob("*") if path.is_file())
+    names = (path.relative_to(folder.path).as_posix() for path in every)
+    return sorted(name for name in names if not name.endswith(HOUSEKEEPING))
 
 
 def find_reports(folder: Folder) -> list[Report]:

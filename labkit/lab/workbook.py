@@ -6,31 +6,30 @@ it is run, and an update of the lab cannot conflict with what a learner wrote.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from labkit.errors import LabkitError, UsageError
 from labkit.lab import content
 from labkit.lab.content import Notebook
 from labkit.lab.places import originals
 
-if TYPE_CHECKING:
-    from nbformat import NotebookNode
-
 __all__ = ["WORKBOOK", "cleared", "hand_out", "open_command"]
 
 WORKBOOK = "workbook"
 GLOSSARY = "GLOSSARY.md"  # the notebooks link to it, so it stands beside the copies too
+NotebookJSON = dict[str, Any]  # as the file has it; nothing here needs nbformat's own types
 HANDED_OUT = "labkit_handed_out"  # in a copy's metadata: the hash of the sources it came with
 
 
 def open_command(argv: list[str]) -> int:
-    """`labkit open [NN]`: copies one notebook or all; prints where to look. Returns the exit code."""
+    """`labkit open [NN]`: copies one notebook or all and says where. Returns the exit code."""
     try:
         chosen = _choose(argv)
         if chosen is None:
@@ -43,6 +42,9 @@ def open_command(argv: list[str]) -> int:
     except LabkitError as error:
         print(f"labkit open: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print(f"labkit open: {error.filename}: {error.strerror}; make room for it", file=sys.stderr)
+        return os.EX_IOERR
     print(f"Open {WORKBOOK}/{chosen[0].file} in JupyterLab; make lab starts it.")
     return 0
 
@@ -63,21 +65,19 @@ def hand_out(notebook: Notebook, folder: Path) -> str:
         return "kept; it is not a readable notebook, move it aside to get a new copy"
     if _hash(theirs) == _hash(fresh):
         return "kept; it is up to date"
-    if _hash(theirs) == theirs.metadata.get(HANDED_OUT):
+    if _hash(theirs) == theirs["metadata"].get(HANDED_OUT):
         _write(path, fresh)
         return "renewed; you had changed nothing and the original is newer"
     return "kept; it has your changes, move it aside to get a new copy"
 
 
-def cleared(original: NotebookNode) -> NotebookNode:
+def cleared(original: NotebookJSON) -> NotebookJSON:
     """A copy without outputs and counts, marked with the hash of its sources."""
-    import copy
-
     fresh = copy.deepcopy(original)
-    for cell in fresh.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    fresh.metadata[HANDED_OUT] = _hash(fresh)
+    for cell in fresh["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+    fresh["metadata"][HANDED_OUT] = _hash(fresh)
     return fresh
 
 
@@ -90,7 +90,9 @@ def _choose(argv: list[str]) -> list[Notebook] | None:
 
 
 def _usage() -> str:
-    lines = [f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()]
+    lines = [
+        f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()
+    ]
     return "\n".join(["usage: labkit open [NN]", "", *lines, "", f"copies into {WORKBOOK}/"])
 
 
@@ -100,31 +102,22 @@ def _hand_out_glossary(folder: Path) -> None:
         shutil.copyfile(originals() / GLOSSARY, folder / GLOSSARY)
 
 
-def _read(path: Path) -> NotebookNode:
+def _read(path: Path) -> NotebookJSON:
     """Raises ValueError for what is no notebook of format 4."""
-    import nbformat
-
-    try:
-        return nbformat.from_dict(_require_notebook(json.loads(path.read_text(encoding="utf-8"))))
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _require_notebook(loaded: object) -> dict[str, object]:
+    loaded = json.loads(path.read_text(encoding="utf-8"))
     if not (isinstance(loaded, dict) and loaded.get("nbformat") == 4):
         raise ValueError("no notebook of format 4")
     return loaded
 
 
-def _write(path: Path, notebook: NotebookNode) -> None:
-    import nbformat
-
+def _write(path: Path, notebook: NotebookJSON) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    nbformat.write(notebook, temporary)
+    text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
     temporary.replace(path)  # JupyterLab may have the copy open: whole or not at all
 
 
-def _hash(notebook: NotebookNode) -> str:
+def _hash(notebook: NotebookJSON) -> str:
     """Of what a person writes: the kind and the source of each cell, not outputs, counts or ids."""
-    sources = [[cell.cell_type, "".join(cell.source)] for cell in notebook.cells]
+    sources = [[cell["cell_type"], "".join(cell["source"])] for cell in notebook["cells"]]
     return hashlib.sha256(json.dumps(sources).encode()).hexdigest()

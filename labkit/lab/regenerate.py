@@ -1,0 +1,90 @@
+"""`python -m labkit.lab.regenerate [NN ...]`: run the originals again and store their outputs.
+
+A notebook that shows what it showed before is not written, so nothing changed is no diff. What
+would differ by machine is not stored: times of execution, widget state, the version of Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.errors import LabkitError, NotFound
+from labkit.lab import content
+from labkit.lab.places import originals
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+__all__ = ["execute", "main", "regenerate"]
+
+CELL_TIMEOUT_S = 60
+KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+def main(argv: list[str]) -> int:
+    """Regenerates the notebooks of these numbers, or all. 1 when a cell fails."""
+    try:
+        for number in argv or [entry.number for entry in content.notebooks()]:
+            path = originals() / content.notebook(number).file
+            print(f"{path.name}: {'rewritten' if regenerate(path) else 'unchanged'}", flush=True)
+    except LabkitError as error:
+        print(f"regenerate: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def regenerate(path: Path) -> bool:
+    """Executes one notebook in place; True if its text is another one now. Raises CellFailed."""
+    import nbformat
+
+    before = path.read_text(encoding="utf-8")
+    notebook = nbformat.reads(before, as_version=4)  # type: ignore[no-untyped-call]
+    execute(notebook, path.parent)
+    after = nbformat.writes(notebook) + "\n"  # type: ignore[no-untyped-call]
+    if after == before:
+        return False
+    path.write_text(after, encoding="utf-8")
+    return True
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Runs every cell from the first in a fresh kernel whose progress and runs are thrown away.
+
+    Raises CellFailed with the first cell that fails, NotFound without nbclient.
+    """
+    try:
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    except ImportError:
+        raise NotFound("nbclient is missing; install it with pip install -e '.[test]'") from None
+
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name=KERNEL["name"],
+        record_timing=False,
+        store_widget_state=False,
+        coalesce_streams=True,  # how prints are cut into messages depends on timing
+        resources={"metadata": {"path": str(folder)}},
+    )
+    with tempfile.TemporaryDirectory() as home:
+        own = {"LABKIT_HOME": home, "IPYTHONDIR": home}  # not the author's progress and profile
+        try:
+            client.execute(env={**os.environ, **own})
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise CellFailed(f"a cell failed, nothing was stored:\n{error}") from None
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+
+
+class CellFailed(LabkitError):
+    """A cell of an original raised; the message holds its source and the traceback."""
+
+    exit_code = 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

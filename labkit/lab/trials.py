@@ -1,0 +1,82 @@
+"""One trial: an agent is killed at one crash point, run again, and judged from outside.
+
+A trial is the same three commands that a learner types: create, run with a crash, run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
+from labkit.lab.evidence import journal, witness
+from labkit.lab.folder import Folder
+from labkit.lab.process import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from labkit.journal import Journal
+
+__all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "tabulate"]
+
+POINTS = ("before_effect", "after_effect", "after_commit")
+TASK = "notes"
+
+
+class Trial(NamedTuple):
+    """What one trial left. `crash_at` is "point:idx", or None for a run that was not killed."""
+
+    crash_at: str | None
+    folder: Folder
+    first: Result
+    second: Result
+    effects: list[str]
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def journal(self) -> Journal:
+        return journal(self.folder)
+
+    @property
+    def judgement(self) -> str:
+        """ "held", or in a few words what was not as promised; what was not judged never counts."""
+        if self.crash_at and not self.first.killed:
+            return "not killed"  # the crash point was not reached: this trial proves nothing
+        if self.second.code:
+            return f"not resumed ({self.second!r})"
+        for verdict in (BROKEN, NOT_JUDGED):
+            if numbers := [str(v.law) for v in self.verdicts if v.verdict == verdict]:
+                return f"{verdict}: {', '.join(numbers)}"
+        return HELD
+
+    def __repr__(self) -> str:
+        reports = f"{len(self.effects)} report{'' if len(self.effects) == 1 else 's'}"
+        crash = self.crash_at or "no crash"
+        return f"{crash}: {self.first}, then {self.second}; {reports}; {self.judgement}"
+
+
+def crash_and_resume(folder: Folder, crash_at: str | None, *, unsafe: bool = False) -> Trial:
+    """Runs one trial in a fresh folder. `unsafe` takes the key from the effect: a plain append."""
+    effects = {"AGENT_UNSAFE_EFFECTS": "1"} if unsafe else {}
+    crash = {"AGENT_CRASH_AT": crash_at} if crash_at else {}
+    folder.start(f"agent create {TASK} plan.json", {}).finish()
+    first = folder.start(f"agent run {TASK}", {**effects, **crash}).finish()
+    second = folder.start(f"agent run {TASK}", effects).finish()
+    seen = witness(folder)
+    return Trial(crash_at, folder, first, second, seen, judge_file(str(folder.database), seen))
+
+
+def tabulate(trials: Iterable[Trial]) -> pd.DataFrame:
+    """The judgement of each trial: one row for each crash point, one column for each step."""
+    import pandas as pd
+
+    cells = [(*_place(trial), trial.judgement) for trial in trials]
+    frame = pd.DataFrame(cells, columns=["crash point", "step", "judgement"])
+    table = frame.pivot(index="crash point", columns="step", values="judgement")
+    return table.reindex(sorted(table.index, key=POINTS.index))
+
+
+def _place(trial: Trial) -> tuple[str, int]:
+    point, _, idx = (trial.crash_at or "").partition(":")
+    return point, int(idx)

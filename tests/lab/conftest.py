@@ -1,0 +1,25 @@
+"""A home of its own for each test: no test reads or writes a learner's runs and answers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labkit.lab import bench
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "home with a space"
+    monkeypatch.setenv("LABKIT_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
+    """Notebook 05 has begun; whatever a test starts is ended after it."""
+    bench.begin("05")
+    capsys.readouterr()
+    yield home
+    if bench._open:
+        bench.end()

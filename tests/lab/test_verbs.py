@@ -1,0 +1,227 @@
+"""The verbs, against real processes: what they print, what they refuse, and that nothing is left."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from labkit import lab
+from labkit.errors import LabkitError, NotFound, UsageError
+from labkit.lab import bench
+from labkit.lab.process import EXIT_WORDS, exit_in_words
+
+
+def alive_in_folder(home: Path) -> list[str]:
+    """The processes of this machine that work in the run folder, whoever started them."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            cwd = os.readlink(process / "cwd")
+        except OSError:
+            continue
+        if cwd.startswith(str(home)):
+            found.append(process.name)
+    return found
+
+
+def create() -> None:
+    assert lab.run("agent create notes plan.json").code == 0
+
+
+def test_begin_makes_a_new_folder_each_time_and_prints_the_same(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.begin("05")
+    first, said = bench.current_folder().path, capsys.readouterr().out
+    lab.begin("05")
+    assert bench.current_folder().path != first
+    assert first.is_dir()
+    assert capsys.readouterr().out == said
+    assert (home / "runs/05/latest").read_text() == "002\n"
+    assert lab.files() == ["input/notes.txt", "plan.json"]
+    lab.end()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lab.end,
+        lab.ps,
+        lab.journal,
+        lab.reports,
+        lab.witness,
+        lab.files,
+        lambda: lab.fresh("x"),
+        lambda: lab.run("agent status notes"),
+        lambda: lab.start("agent run notes"),
+        lambda: lab.trial("before_effect:0"),
+        lambda: lab.show_file("plan.json"),
+        lambda: lab.predict("05.q1", "?"),
+        lambda: lab.reveal("05.q1"),
+    ],
+)
+def test_every_verb_names_the_cell_to_run_first(verb: Callable[[], object], home: Path) -> None:
+    with pytest.raises(lab.NotReady, match=r"run the cell with lab\.begin"):
+        verb()
+
+
+def test_a_run_prints_the_command_and_its_output_and_shows_its_end(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = lab.run("agent create notes plan.json")
+    assert repr(result) == "exit 0: done"
+    said = capsys.readouterr().out
+    assert said.startswith("$ labkit agent create notes plan.json\n")
+    assert said == f"$ labkit agent create notes plan.json\n{result.output}"
+    assert result.output
+
+
+def test_a_crash_point_ends_the_process_by_sigkill(begun: Path) -> None:
+    create()
+    result = lab.run("agent run notes", AGENT_CRASH_AT="after_commit:0")
+    assert (result.killed, repr(result)) == (True, "killed by SIGKILL")
+
+
+def test_a_waiting_agent_is_seen_in_the_journal_then_killed(begun: Path) -> None:
+    create()
+    process = lab.start("agent run notes", AGENT_STEP_DELAY="600")
+    lab.wait_for(process, "step_started", step_idx=0)
+    assert lab.ps().state.tolist() == ["exit 0: done", "running"]
+    assert alive_in_folder(begun)
+    assert lab.kill(process).killed
+    assert lab.ps().state.tolist() == ["exit 0: done", "killed by SIGKILL"]
+    assert alive_in_folder(begun) == []
+    kinds = lab.journal().sql("SELECT kind FROM journal ORDER BY seq").kind.tolist()
+    assert kinds == ["task_created", "run_started", "step_started"]
+
+
+def test_kill_refuses_a_process_that_has_ended(begun: Path) -> None:
+    process = lab.start("agent create notes plan.json")
+    process.finish()
+    with pytest.raises(lab.NotReady, match="has ended already"):
+        lab.kill(process)
+
+
+def test_waiting_ends_when_the_process_ends_without_the_event(begun: Path) -> None:
+    create()
+    process = lab.start("agent run notes")
+    with pytest.raises(lab.NotReady, match=r"ended \(exit 0: done\) before .* task_failed"):
+        lab.wait_for(process, "task_failed")
+
+
+def test_waiting_looks_only_at_what_this_process_wrote(begun: Path) -> None:
+    create()
+    lab.run("agent run notes", AGENT_CRASH_AT="after_effect:0")
+    process = lab.start("agent run nobody")
+    with pytest.raises(lab.NotReady, match="exit 1: unknown task"):
+        lab.wait_for(process, "step_started", step_idx=0)
+
+
+def test_waiting_has_a_limit_and_says_what_to_do(begun: Path) -> None:
+    create()
+    process = lab.start("agent run notes", AGENT_STEP_DELAY="600")
+    with pytest.raises(lab.NotReady, match=r"no task_done in the journal after 0 s.*lab\.kill"):
+        lab.wait_for(process, "task_done", timeout_s=0)
+
+
+def test_a_run_that_does_not_end_is_killed(begun: Path) -> None:
+    create()
+    process = lab.start("agent run notes", AGENT_STEP_DELAY="600")
+    with pytest.raises(lab.NotReady, match="was killed"):
+        process.finish(timeout_s=0)
+    assert alive_in_folder(begun) == []
+
+
+def test_end_kills_what_still_runs_and_says_so(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create()
+    lab.start("agent run notes", AGENT_STEP_DELAY="600")
+    capsys.readouterr()
+    lab.end()
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == (
+        "Ended process 2 (AGENT_STEP_DELAY=600 labkit agent run notes), which was still running."
+    )
+    assert said[1] == "Nothing is left running."
+    assert alive_in_folder(begun) == []
+
+
+def test_the_learners_own_settings_do_not_reach_an_agent(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_MAX_ATTEMPTS", "not a number")
+    create()
+    assert lab.run("agent run notes").code == 0
+
+
+def test_what_is_shown_is_the_same_in_every_run(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = []
+    for _ in range(2):
+        lab.begin("05")
+        create()
+        lab.run("agent run notes", AGENT_CRASH_AT="after_effect:1")
+        lab.run("agent run notes")
+        print(lab.journal().events().to_string(), lab.ps(), lab.reports(), lab.witness())
+        print(lab.trial("after_effect:2"))
+        lab.end()
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert str(home) not in shown[0]
+
+
+def test_each_process_starts_its_clock_a_minute_later(begun: Path) -> None:
+    create()
+    lab.run("agent run notes", AGENT_CRASH_AT="before_effect:0")
+    lab.run("agent run notes")
+    first = lab.journal().sql(
+        "SELECT run_id, min(ts) AS ts FROM journal GROUP BY run_id ORDER BY 2"
+    )
+    assert first.ts.diff().dropna().tolist() == [60, 60]
+    assert first.run_id.tolist()[1:] == ["aaaaaaa1", "bbbbbbb2"]
+
+
+@pytest.mark.parametrize("command", ["", "rm -rf x", "labkit agent run notes"])
+def test_only_programs_of_the_lab_are_started(command: str, begun: Path) -> None:
+    with pytest.raises(UsageError, match=r"use 'agent \.\.\.' or 'naive \.\.\.'"):
+        lab.run(command)
+
+
+def test_only_settings_of_an_agent_are_passed_on(begun: Path) -> None:
+    with pytest.raises(UsageError, match="start with AGENT_"):
+        lab.run("agent run notes", PATH="")
+
+
+@pytest.mark.parametrize("name", ["../../../progress.json", "nothing", "input"])
+def test_show_file_stays_in_the_folder(name: str, begun: Path) -> None:
+    with pytest.raises(NotFound, match="no file"):
+        lab.show_file(name)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", " "])
+def test_a_fresh_folder_has_a_plain_name(name: str, begun: Path) -> None:
+    with pytest.raises(UsageError, match="letters"):
+        lab.fresh(name)
+
+
+def test_a_fresh_folder_can_be_asked_for_again(begun: Path) -> None:
+    lab.fresh("again")
+    create()
+    lab.fresh("again")
+    assert lab.files() == ["input/notes.txt", "plan.json"]
+    create()
+
+
+def test_an_unready_verb_shows_one_line_in_a_notebook() -> None:
+    assert lab.NotReady("run that cell")._render_traceback_() == ["run that cell"]
+    assert issubclass(lab.NotReady, LabkitError)
+
+
+def test_exit_codes_in_words() -> None:
+    assert exit_in_words(-9) == "killed by SIGKILL"
+    assert exit_in_words(-15) == "killed by SIGTERM"
+    assert exit_in_words(7) == "exit 7: see the output above"
+    assert all(exit_in_words(code) == f"exit {code}: {EXIT_WORDS[code]}" for code in EXIT_WORDS)
