@@ -1,0 +1,205 @@
+"""What the events alone say: tasks and steps as they stood, attempts, and lanes. Pure functions.
+
+The tables of a database are a cache of this fold. That the two agree is one of the laws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from labkit.errors import BadInput
+from labkit.journal.reading import Event
+
+__all__ = ["CLOSERS", "KINDS", "Attempt", "Lane", "StepNow", "TaskNow", "fold", "lanes", "pair"]
+
+KINDS = (  # in the order of a task's life
+    "task_created", "run_started", "step_recovered", "step_started", "step_finished",
+    "step_error", "task_done", "task_failed", "task_retried",
+)  # fmt: skip
+
+CLOSERS = ("step_finished", "step_recovered", "step_error")  # each closes one step_started
+
+
+@dataclass
+class StepNow:
+    """A step after some event. `step` is the tool's name, unknown before the first attempt."""
+
+    step: str | None = None
+    status: str = "pending"
+    attempts: int = 0
+
+
+@dataclass
+class TaskNow:
+    status: str = "pending"
+    steps: list[StepNow] = field(default_factory=list)
+
+
+def fold(events: Iterable[Event]) -> dict[str, TaskNow]:
+    """The tasks by name, as they stand after the last of the events.
+
+    An event of a task that was never created, or of a step that the task does not have, changes
+    nothing here; the laws report it. Raises BadInput where an event's data is not JSON.
+    """
+    tasks: dict[str, TaskNow] = {}
+    for event in events:
+        if event.kind == "task_created":
+            tasks[event.task_id] = _created(event)
+        elif event.task_id in tasks:
+            _apply(tasks[event.task_id], event)
+    return tasks
+
+
+def _created(event: Event) -> TaskNow:
+    count = event.detail("steps")
+    if type(count) is not int:
+        raise BadInput(f"event {event.seq}: a task_created must say how many steps it made")
+    return TaskNow(steps=[StepNow() for _ in range(count)])
+
+
+def _apply(task: TaskNow, event: Event) -> None:
+    task.status = _TASK_STATUS.get(event.kind, task.status)
+    if event.kind == "step_error" and event.detail("interrupted"):
+        task.status = "pending"  # Ctrl-C is an orderly stop: nothing is left running
+    rule = _STEP_RULES.get(event.kind)
+    if rule and event.step_idx is not None and 0 <= event.step_idx < len(task.steps):
+        rule(task.steps[event.step_idx], event)
+
+
+def _start(step: StepNow, event: Event) -> None:
+    step.step, step.status = event.step, "running"
+    step.attempts = event.attempt or step.attempts + 1
+
+
+def _move(status: str) -> Callable[[StepNow, Event], None]:
+    def move(step: StepNow, event: Event) -> None:
+        step.status = status
+
+    return move
+
+
+def _retry(step: StepNow, event: Event) -> None:
+    step.status, step.attempts = "pending", 0
+
+
+_TASK_STATUS = {
+    "run_started": "running",
+    "task_done": "done",
+    "task_failed": "failed",
+    "task_retried": "pending",
+}
+_STEP_RULES: dict[str, Callable[[StepNow, Event], None]] = {
+    "step_started": _start,
+    "step_recovered": _move("pending"),
+    "step_finished": _move("done"),
+    "step_error": _move("pending"),  # a failure for good is the task_failed of the same transaction
+    "task_failed": _move("failed"),
+    "task_retried": _retry,
+}
+
+
+class Attempt(NamedTuple):
+    """One try at a step. `ended` is "finished", "error", "interrupted", "recovered", or None while
+    open.
+    """
+
+    task_id: str
+    run_id: str | None
+    owner: str | None
+    step_idx: int | None
+    step: str | None
+    attempt: int | None
+    started_seq: int
+    started_at: float
+    ended_seq: int | None = None
+    ended_at: float | None = None
+    ended: str | None = None
+    ended_by: str | None = None
+
+
+def pair(events: Iterable[Event]) -> tuple[list[Attempt], list[Event]]:
+    """Each step_started with the event that closes it, and the closers that close nothing."""
+    attempts: list[Attempt] = []
+    strays: list[Event] = []
+    opened: dict[tuple[str, int | None], int] = {}
+    for event in events:
+        key = (event.task_id, event.step_idx)
+        if event.kind == "step_started":
+            opened[key] = len(attempts)  # an attempt still open here stays open: a law reports it
+            attempts.append(_opened(event))
+        elif event.kind in CLOSERS:
+            index = opened.pop(key, None)
+            if index is None:
+                strays.append(event)
+            else:
+                attempts[index] = _closed(attempts[index], event)
+    return attempts, strays
+
+
+def _opened(event: Event) -> Attempt:
+    return Attempt(
+        event.task_id, event.run_id, event.owner, event.step_idx, event.step, event.attempt,
+        event.seq, event.ts,
+    )  # fmt: skip
+
+
+def _closed(attempt: Attempt, event: Event) -> Attempt:
+    ended = event.kind.removeprefix("step_")
+    if ended == "error" and event.detail("interrupted"):
+        ended = "interrupted"
+    return attempt._replace(
+        ended_seq=event.seq, ended_at=event.ts, ended=ended, ended_by=event.owner
+    )
+
+
+class Lane(NamedTuple):
+    """All that one owner (system 1: one run) did on one task.
+
+    `ended` is "done", "failed" or "interrupted"; None where the owner's last entry is none of
+    these: the journal cannot say whether it was killed, taken over, or is still at work.
+    """
+
+    task_id: str
+    run_id: str | None
+    owner: str
+    first_seq: int
+    first_at: float
+    last_seq: int
+    last_at: float
+    recovered: int
+    ended: str | None
+
+
+def lanes(events: Iterable[Event]) -> list[Lane]:
+    """One lane for each owner on each task, in the order of their first entries."""
+    found: dict[tuple[str, str], Lane] = {}
+    for event in events:
+        if event.owner is None:
+            continue
+        key = (event.task_id, event.owner)
+        lane = found.get(key) or Lane(
+            event.task_id,
+            event.run_id,
+            event.owner,
+            event.seq,
+            event.ts,
+            event.seq,
+            event.ts,
+            0,
+            None,
+        )
+        found[key] = lane._replace(
+            last_seq=event.seq,
+            last_at=event.ts,
+            recovered=lane.recovered + (event.kind == "step_recovered"),
+            ended=_ending(event),
+        )
+    return list(found.values())
+
+
+def _ending(event: Event) -> str | None:
+    if event.kind == "step_error":
+        return "interrupted" if event.detail("interrupted") else None
+    return {"task_done": "done", "task_failed": "failed"}.get(event.kind)

@@ -1,0 +1,262 @@
+"""A journal as pandas frames, with one table of dtypes, and the verbs of a `Journal`."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from labkit.errors import BadInput, StorageFault
+from labkit.journal import jsonl
+from labkit.journal.fold import KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
+from labkit.journal.laws import Verdict, Witness, judge_file
+from labkit.journal.reading import EVENT_COLUMNS, Event, read_columns, read_events, snapshot
+from labkit.journal.story import tell
+
+__all__ = ["DTYPES", "Journal", "Standing", "Verdicts"]
+
+# One table for every frame. Integers are nullable, since NaN would turn a step's index into 1.0;
+# ids are strings, never objects; `data`, `input` and `output` stay JSON text: parsing a million
+# costs seconds, and SQL reads a field as `data ->> '$.reason'`, pandas as
+# `frame["data"].map(json.loads)`.
+DTYPES = {
+    "seq": "Int64", "started_seq": "Int64", "ended_seq": "Int64",
+    "first_seq": "Int64", "last_seq": "Int64",
+    "step_idx": "Int64", "idx": "Int64", "attempt": "Int64", "attempts": "Int64",
+    "recovered": "Int64",
+    "ts": "time", "started_at": "time", "ended_at": "time", "first_at": "time", "last_at": "time",
+    "task_id": "string", "run_id": "string", "owner": "string", "ended_by": "string",
+    "step": "string", "tool": "string",
+    "data": "string", "input": "string", "output": "string",
+    "kind": KINDS,
+    "status": ("pending", "running", "done", "failed"),
+    "ended": ("finished", "error", "interrupted", "recovered", "done", "failed"),
+}  # fmt: skip
+
+
+class Standing(NamedTuple):
+    """Tasks and steps as they stood after one event."""
+
+    tasks: pd.DataFrame
+    steps: pd.DataFrame
+
+
+class Verdicts(tuple[Verdict, ...]):
+    """The verdicts in the order of the laws; `.frame()` is the table, and what a notebook shows."""
+
+    @property
+    def broken(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self if verdict.verdict == "broken")
+
+    def frame(self) -> pd.DataFrame:
+        rows = [(v.law, v.promise, v.verdict, v.reason) for v in self]
+        return pd.DataFrame(rows, columns=["law", "promise", "verdict", "reason"]).set_index("law")
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{v.law}  {v.promise}: {v.verdict} ({v.reason})" for v in self)
+
+    def _repr_html_(self) -> str:
+        with pd.option_context("display.max_colwidth", None):
+            return str(self.frame().to_html(escape=True))
+
+
+class Journal:
+    """The journal in an SQLite file, for reading only.
+
+    No method creates or changes a database (SQLite's own `-wal` and `-shm` may appear beside it).
+    Each reads one snapshot and raises NotFound for a missing file, StorageFault for one that cannot
+    be read, both also raised here. `task` limits a frame to one task; an unknown task gives an
+    empty frame.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        with snapshot(self.path):
+            pass
+
+    def __repr__(self) -> str:
+        return f"Journal({os.path.basename(self.path)!r})"
+
+    def events(self, task: str | None = None) -> pd.DataFrame:
+        """Every row of the view `journal`, by `seq`; `ts` in UTC, `data` as JSON text."""
+        with snapshot(self.path) as reader:
+            return _frame(EVENT_COLUMNS, read_columns(reader, task))
+
+    def steps(self, task: str | None = None) -> pd.DataFrame:
+        """The table of steps as it stands: task_id, idx, tool, status, attempts, input, output."""
+        names = ("task_id", "idx", "tool", "status", "attempts", "input", "output")
+        query = (
+            f"SELECT {', '.join(names)} FROM steps WHERE ? IN (task_id, '') ORDER BY task_id, idx"
+        )
+        with snapshot(self.path) as reader:
+            rows = list(reader.tuples(query, (task or "",))) if reader.has_journal else []
+        return _frame(names, _columns(rows, names))
+
+    def attempts(self, task: str | None = None) -> pd.DataFrame:
+        """One row for each step_started, with the event that closed it; `ended` is missing while it
+        is open.
+        """
+        return _records(Attempt, pair(self.read(task))[0])
+
+    def runs(self, task: str | None = None) -> pd.DataFrame:
+        """One row for each run of each task; `ended` is missing where the run's last entry is not
+        an end.
+        """
+        return _records(Lane, lanes(self.read(task)))
+
+    def read(self, task: str | None = None, *, until: int | None = None) -> list[Event]:
+        """The events as plain records, up to and including seq `until`."""
+        with snapshot(self.path) as reader:
+            return list(read_events(reader, task, until=until))
+
+    def sql(self, query: str, params: Sequence[Any] = ()) -> pd.DataFrame:
+        """The rows of one reading statement. Raises BadInput, in one line, for a write and for
+        wrong SQL.
+        """
+        word = _first_word(query)
+        if word not in _READING:
+            raise BadInput(
+                f"{word or 'nothing'} is not a query: use SELECT, WITH, VALUES or EXPLAIN"
+            )
+        with snapshot(self.path) as reader:
+            try:
+                cursor = reader.cursor(query, params)
+                names = [column[0] for column in cursor.description or ()]
+                rows = list(cursor)
+            except (StorageFault, sqlite3.Error) as error:
+                raise _refusal(error) from None
+        return pd.DataFrame({i: _guess(c) for i, c in enumerate(_columns(rows, names))}).set_axis(
+            names, axis=1
+        )
+
+    def laws(self, witness: Witness | None = None, task: str | None = None) -> Verdicts:
+        """The five promises, and that the tables equal the fold of the journal; see
+        `labkit.journal.laws`.
+        """
+        return Verdicts(judge_file(self.path, witness, task))
+
+    def at(self, seq: int, task: str | None = None) -> Standing:
+        """Tasks and steps as they stood after event `seq`: a fold of the events alone, no table is
+        read.
+        """
+        return _standing(fold(self.read(task, until=seq)))
+
+    def story(self, task: str) -> str:
+        """What happened to a task, one sentence on a line. Raises UnknownTask."""
+        return tell(self.path, task)
+
+    def follow(
+        self,
+        task: str | None = None,
+        *,
+        after: int = 0,
+        poll_s: float = 0.1,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Event]:
+        """The events after seq `after`, then each new one soon after its commit, without end.
+
+        It looks every `poll_s` seconds. Once `stop` is set, it gives what is there and ends.
+        """
+        told = stop or threading.Event()
+        while True:
+            last_look = told.is_set()
+            with snapshot(self.path) as reader:
+                fresh = list(read_events(reader, task, after=after))
+            yield from fresh
+            after = fresh[-1].seq if fresh else after
+            if last_look:
+                return
+            told.wait(poll_s)
+
+    def to_jsonl(self, path: str | os.PathLike[str]) -> None:
+        """Writes tasks, steps and events as JSON Lines. Raises BadInput where the file exists."""
+        jsonl.export(self.path, os.fspath(path))
+
+    @classmethod
+    def from_jsonl(cls, path: str | os.PathLike[str], database: str | os.PathLike[str]) -> Journal:
+        """Makes a new database from what `to_jsonl` wrote. Raises NotFound and BadInput."""
+        jsonl.load(os.fspath(path), os.fspath(database))
+        return cls(database)
+
+
+_READING = ("SELECT", "WITH", "VALUES", "EXPLAIN")
+_SPACE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+
+
+def _first_word(query: str) -> str:
+    """ATTACH and VACUUM INTO make files even on a read-only connection, so the connection alone is
+    no guard.
+    """
+    start = _SPACE.match(query)
+    words = re.match(r"\w+", query[start.end() if start else 0 :])
+    return words[0].upper() if words else ""
+
+
+def _refusal(error: BaseException) -> BaseException:
+    """A mistake in the query is the learner's to mend; a fault of the storage stays what it is."""
+    cause = error.__cause__ if isinstance(error, StorageFault) else error
+    code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code == sqlite3.SQLITE_READONLY:
+        return BadInput("a journal is read-only here: this statement would write; use SELECT")
+    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE):
+        return BadInput(f"SQLite cannot run this query: {cause}")
+    return error
+
+
+def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> list[Sequence[Any]]:
+    return list(zip(*rows, strict=True)) if rows else [() for _ in names]
+
+
+def _records(kind: type[Attempt] | type[Lane], records: Sequence[Any]) -> pd.DataFrame:
+    return _frame(kind._fields, _columns(records, kind._fields))
+
+
+def _frame(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    typed = zip(names, columns, strict=True)
+    return pd.DataFrame({name: _typed(name, column) for name, column in typed}, copy=False)
+
+
+def _typed(name: str, values: Sequence[Any]) -> Any:
+    dtype = DTYPES[name]
+    if dtype == "time":
+        return _times(values)
+    if isinstance(dtype, tuple):
+        seen = dict.fromkeys(values)
+        extra = [value for value in seen if value is not None and value not in dtype]
+        return pd.Categorical(values, categories=[*dtype, *extra])
+    return pd.array(values, dtype=dtype)
+
+
+def _times(seconds: Sequence[float | None]) -> Any:
+    """Unix seconds as UTC timestamps, to the microsecond: a float of today holds no more."""
+    number = np.array(seconds, dtype=float)
+    missing = np.isnan(number)
+    whole = np.where(missing, 0, np.round(number * 1e6)).astype("int64").astype("datetime64[us]")
+    return pd.DatetimeIndex(np.where(missing, np.datetime64("NaT"), whole), tz="UTC")
+
+
+def _guess(values: Sequence[Any]) -> Any:
+    """The dtype of a query's column: what its values are, never what it is called."""
+    kinds = {type(value).__name__ for value in values if value is not None}
+    dtypes = {"int": "Int64", "float": "Float64", "str": "string"}
+    return pd.array(values, dtype=dtypes.get(kinds.pop(), object) if len(kinds) == 1 else object)
+
+
+def _standing(tasks: dict[str, TaskNow]) -> Standing:
+    rows = [
+        (name, idx, step.step, step.status, step.attempts)
+        for name, task in tasks.items()
+        for idx, step in enumerate(task.steps)
+    ]
+    names = ("task_id", "idx", "step", "status", "attempts")
+    statuses = [(name, task.status) for name, task in tasks.items()]
+    return Standing(
+        _frame(("task_id", "status"), _columns(statuses, ("task_id", "status"))),
+        _frame(names, _columns(rows, names)),
+    )

@@ -1,0 +1,122 @@
+"""A journal as JSON Lines and back: one row of `tasks`, `steps` or `events` on each line.
+
+All three tables, since a journal without them cannot be judged: the laws compare the two. The first
+key of a line names the table; `data`, `input` and `output` are JSON values, so that other tools can
+read them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+from labkit.database import Database, connect
+from labkit.errors import BadInput, NotFound, StorageFault
+from labkit.journal.reading import Reader, snapshot
+from labkit.jsonvalues import to_json
+from labkit.restart.store import SCHEMA
+
+__all__ = ["export", "load"]
+
+TABLES = ("tasks", "steps", "events")
+_JSON = frozenset({"data", "input", "output"})
+
+
+def export(path: str, target: str) -> None:
+    """Raises BadInput where the target exists, NotFound where its folder does not."""
+    with snapshot(path) as reader, _new_file(target) as file:
+        for table in TABLES if reader.has_journal else ():
+            for line in _lines(reader, table):
+                file.write(line + "\n")
+
+
+def load(source: str, target: str) -> None:
+    """Makes a new database from an export, all or nothing.
+
+    Raises NotFound, and BadInput for a target that exists or a line that is no row of a journal.
+    """
+    if os.path.exists(target):
+        raise BadInput(f"{target} exists; choose a new name, nothing was overwritten")
+    rows = _read(source)
+    database = connect(target, SCHEMA, create=True)
+    try:
+        with database.transaction():
+            known = {table: set(_columns(database, table)) for table in TABLES}
+            for number, row in enumerate(rows, 1):
+                _insert(database, known, row, f"{source}, line {number}")
+    except BaseException:
+        database.close()
+        os.unlink(target)
+        raise
+    database.close()
+
+
+def _insert(
+    database: Database, known: dict[str, set[str]], row: dict[str, Any], where: str
+) -> None:
+    table, names = row["table"], [name for name in row if name != "table"]
+    # Only names of our own schema reach the SQL: text of a file never becomes code.
+    if table not in known or not known[table].issuperset(names):
+        raise BadInput(f"{where}: no row of a journal, by its names")
+    marks = ", ".join("?" * len(names))
+    values = [_stored(name, row[name]) for name in names]
+    try:
+        database.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", *values)
+    except StorageFault as fault:
+        if isinstance(fault.__cause__, sqlite3.IntegrityError):  # a key twice, an unknown status
+            raise BadInput(f"{where}: no row of a journal: {fault.__cause__}") from None
+        raise
+
+
+def _columns(database: Database, table: str) -> list[str]:
+    return [row[0] for row in database.rows("SELECT name FROM pragma_table_info(?)", table)]
+
+
+def _read(source: str) -> list[dict[str, Any]]:
+    try:
+        with open(source, encoding="utf-8") as file:
+            return [_parse(source, number, line) for number, line in enumerate(file, 1)]
+    except OSError as error:
+        raise NotFound(f"{source}: {error.strerror}; check the path") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{source} is not UTF-8 text") from None
+
+
+def _parse(source: str, number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise BadInput(f"{source}, line {number} is not JSON: {error}") from None
+    if not isinstance(row, dict) or "table" not in row:
+        raise BadInput(f"{source}, line {number}: no row of a journal, it names no table")
+    return row
+
+
+def _lines(reader: Reader, table: str) -> Iterator[str]:
+    names = _columns(reader, table)
+    for row in reader.tuples(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid"):
+        try:
+            values = dict(zip(names, map(_shown, names, row), strict=True))
+        except ValueError:
+            raise BadInput(f"a row of {table} is not JSON; it was altered by hand: {row}") from None
+        yield json.dumps({"table": table, **values}, ensure_ascii=False, separators=(",", ":"))
+
+
+def _shown(name: str, value: Any) -> Any:
+    return json.loads(value) if name in _JSON and value is not None else value
+
+
+def _stored(name: str, value: Any) -> Any:
+    return to_json(value) if name in _JSON and value is not None else value
+
+
+def _new_file(target: str) -> Any:
+    try:
+        return open(target, "x", encoding="utf-8", newline="\n")
+    except FileExistsError:
+        raise BadInput(f"{target} exists; choose a new name, nothing was overwritten") from None
+    except OSError as error:
+        raise NotFound(f"{target}: {error.strerror}; make its folder first") from None

@@ -1,0 +1,334 @@
+"""The five promises, and that the tables equal the fold of the journal, judged from the rows alone.
+
+A verdict is *held*, *broken* with the rows that show it, or *not judged* with the reason. Each law
+is one function from the evidence to the rows that break it; what cannot be judged never counts as
+held. No pandas here: a check that judges a thousand trials starts a thousand processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sized
+from itertools import chain
+from typing import NamedTuple
+
+from labkit.journal.fold import CLOSERS, Attempt, StepNow, TaskNow, fold, pair
+from labkit.journal.reading import (
+    Event,
+    Reader,
+    StepRow,
+    TaskRow,
+    read_events,
+    read_steps,
+    read_tasks,
+    snapshot,
+)
+
+__all__ = ["BROKEN", "HELD", "NOT_JUDGED", "Finding", "Verdict", "Witness", "judge", "judge_file"]
+
+HELD, BROKEN, NOT_JUDGED = "held", "broken", "not judged"
+
+PROMISES = {
+    1: "State is preserved",
+    2: "The task resumes",
+    3: "Recovery is explicit",
+    4: "Effects happen once in outcome",
+    5: "The journal balances",
+    6: "The tables equal the fold of the journal",
+}
+
+Witness = str | os.PathLike[str] | Iterable[str]
+
+
+class Finding(NamedTuple):
+    """What breaks a law: a sentence, and the `seq` of the events that show it (none for a table's
+    row).
+    """
+
+    text: str
+    seqs: tuple[int, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """`law` is 1 to 6. `reason` says in one sentence why; `findings` is empty unless broken."""
+
+    law: int
+    promise: str
+    verdict: str
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+
+class Evidence(NamedTuple):
+    events: list[Event]
+    tasks: list[TaskRow]
+    steps: list[StepRow]
+    attempts: list[Attempt]
+    strays: list[Event]
+    now: dict[str, TaskNow]
+
+    def is_open(self, task_id: str) -> bool:
+        """True for a task that has not ended, by its journal."""
+        task = self.now.get(task_id)
+        return task is not None and task.status not in ("done", "failed")
+
+
+def judge_file(
+    path: str, witness: Witness | None = None, task: str | None = None
+) -> tuple[Verdict, ...]:
+    """The verdicts on a journal's file, from one snapshot. Raises what `snapshot` raises."""
+    with snapshot(path) as reader:
+        evidence = _collect(reader, task)
+    return judge(evidence, witness)
+
+
+def judge(evidence: Evidence, witness: Witness | None = None) -> tuple[Verdict, ...]:
+    """One verdict for each law, in the order 1 to 6.
+
+    The witness is kept outside the system, by the effect itself: a file with one line for each
+    effect, the effect's key as its first word; or the keys. A journal is never trusted about
+    effects.
+    """
+    return (
+        _verdict(1, _state_is_preserved(evidence), f"{_count(evidence.tasks, 'task')} in place"),
+        _verdict(2, _committed_steps_stay(evidence), "no step started again after it finished"),
+        _verdict(3, _recovery_is_explicit(evidence), "each run says what it moved back"),
+        _judge_effects(witness),
+        _judge_balance(evidence),
+        _verdict(6, _tables_equal_fold(evidence), "tasks and steps are as the events say"),
+    )
+
+
+def _collect(reader: Reader, task: str | None) -> Evidence:
+    events = list(read_events(reader, task))
+    attempts, strays = pair(events)
+    tasks, steps = read_tasks(reader, task), read_steps(reader, task)
+    return Evidence(events, tasks, steps, attempts, strays, fold(events))
+
+
+def _verdict(law: int, findings: Iterable[Finding], held: str) -> Verdict:
+    found = tuple(findings)
+    reason = found[0].text if found else held
+    if len(found) > 1:
+        reason += f" (and {len(found) - 1} more)"
+    return Verdict(law, PROMISES[law], BROKEN if found else HELD, reason, found)
+
+
+# 1 - State is preserved.
+
+
+def _state_is_preserved(evidence: Evidence) -> Iterator[Finding]:
+    rows = {(step.task_id, step.idx): step for step in evidence.steps}
+    tasks = {task.id for task in evidence.tasks}
+    for event in evidence.events:
+        if event.kind == "task_created":
+            yield from _whole_plan(event, tasks, rows)
+        elif event.kind == "step_finished":
+            row = rows.get((event.task_id, event.step_idx or 0))
+            if not row or not row.has_output:
+                yield Finding(
+                    f"{_step(event)} finished, but its output is not in the table", (event.seq,)
+                )
+
+
+def _whole_plan(
+    created: Event, tasks: set[str], rows: dict[tuple[str, int], StepRow]
+) -> Iterator[Finding]:
+    if created.task_id not in tasks:
+        yield Finding(f"task {created.task_id} was created, but has no row", (created.seq,))
+    for idx in range(created.detail("steps")):
+        if (created.task_id, idx) not in rows:
+            yield Finding(f"step {idx} of task {created.task_id} has no row", (created.seq,))
+
+
+# 2 - The task resumes.
+
+
+def _committed_steps_stay(evidence: Evidence) -> Iterator[Finding]:
+    finished: dict[tuple[str, int | None], Event] = {}
+    for event in evidence.events:
+        key = (event.task_id, event.step_idx)
+        if event.kind == "step_finished":
+            finished.setdefault(key, event)
+        elif event.kind == "step_started" and key in finished:
+            seqs = (finished[key].seq, event.seq)
+            yield Finding(f"{_step(event)} started again after it had finished", seqs)
+
+
+# 3 - Recovery is explicit.
+
+
+def _recovery_is_explicit(evidence: Evidence) -> Iterator[Finding]:
+    """Whoever begins finds no step in progress, except those that its own entries move back, and it
+    lists them.
+    """
+    running: dict[str, dict[int | None, Event]] = {}
+    moved: dict[tuple[str, str | None], list[Event]] = {}
+    for event in evidence.events:
+        in_progress = running.setdefault(event.task_id, {})
+        if event.kind == "step_started":
+            in_progress[event.step_idx] = event
+        elif event.kind == "step_recovered":
+            moved.setdefault((event.task_id, event.run_id), []).append(event)
+            if in_progress.pop(event.step_idx, None) is None:
+                yield Finding(f"{_step(event)} was recovered, but was not running", (event.seq,))
+        elif event.kind in CLOSERS:
+            in_progress.pop(event.step_idx, None)
+        elif event.kind == "run_started":
+            yield from _unsaid(event, moved.get((event.task_id, event.run_id), []), in_progress)
+
+
+def _unsaid(
+    begin: Event, moved: list[Event], in_progress: dict[int | None, Event]
+) -> Iterator[Finding]:
+    said, done = begin.detail("recovered") or [], [event.step_idx for event in moved]
+    if sorted(map(str, said)) != sorted(map(str, done)):
+        seqs = (*(event.seq for event in moved), begin.seq)
+        yield Finding(f"run {begin.run_id} says it recovered {said}, its entries say {done}", seqs)
+    for left in in_progress.values():
+        seqs = (left.seq, begin.seq)
+        yield Finding(f"run {begin.run_id} began while {_step(left)} was left running", seqs)
+
+
+# 4 - Effects happen once in outcome.
+
+
+def _judge_effects(witness: Witness | None) -> Verdict:
+    if witness is None:
+        return _not_judged(4, "no witness was given: a journal cannot prove an effect outside it")
+    if isinstance(witness, (str, os.PathLike)):
+        if not os.path.exists(witness):
+            name = os.path.basename(os.fspath(witness))
+            return _not_judged(4, f"the witness {name} does not exist: it saw no effect")
+        keys = _read_witness(witness)
+    else:
+        keys = list(witness)
+    if not keys:
+        return _not_judged(4, "the witness saw no effect")
+    repeated = [(key, times) for key, times in Counter(keys).items() if times > 1]
+    findings = (Finding(f"effect {key} happened {times} times") for key, times in repeated)
+    return _verdict(4, findings, f"{_count(keys, 'effect')}, each key once")
+
+
+def _read_witness(path: str | os.PathLike[str]) -> list[str]:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [words[0] for line in file if (words := line.split())]
+
+
+# 5 - The journal balances.
+
+
+def _judge_balance(evidence: Evidence) -> Verdict:
+    findings = tuple(chain.from_iterable(rule(evidence) for rule in _BALANCE))
+    in_progress = [a for a in evidence.attempts if a.ended is None and evidence.is_open(a.task_id)]
+    if findings or not in_progress:
+        return _verdict(5, findings, "each step_started is closed once, each run has its entry")
+    last = in_progress[-1]
+    return _not_judged(
+        5,
+        f"step {last.step_idx} of task {last.task_id} is open (seq {last.started_seq}): "
+        "it is in progress, or the next run will recover it",
+    )
+
+
+def _unpaired(evidence: Evidence) -> Iterator[Finding]:
+    last = {(a.task_id, a.step_idx): a for a in evidence.attempts}
+    for a in evidence.attempts:
+        in_progress = a is last[a.task_id, a.step_idx] and evidence.is_open(a.task_id)
+        if a.ended is None and not in_progress:
+            text = f"attempt {a.attempt} of step {a.step_idx} of task {a.task_id} was never closed"
+            yield Finding(text, (a.started_seq,))
+    for event in evidence.strays:
+        yield Finding(f"{event.kind} of {_step(event)} closes nothing", (event.seq,))
+
+
+def _without_run(evidence: Evidence) -> Iterator[Finding]:
+    """A run's entries may begin with what it moved back: that is in the transaction of its
+    run_started.
+    """
+    begun: dict[tuple[str, str | None], list[Event]] = {}
+    for event in evidence.events:
+        if event.kind == "run_started":
+            begun.setdefault((event.task_id, event.run_id), []).append(event)
+    for key, starts in begun.items():
+        if len(starts) > 1:
+            yield Finding(f"run {key[1]} began twice", tuple(event.seq for event in starts))
+    for event in evidence.events:
+        if event.run_id is None:
+            continue
+        starts = begun.get((event.task_id, event.run_id), [])
+        early = event.kind in ("step_recovered", "task_retried")
+        if not starts or (event.seq < starts[0].seq and not early):
+            text = f"{event.kind} of run {event.run_id} without a run_started before it"
+            yield Finding(text, (event.seq,))
+
+
+def _unknown(evidence: Evidence) -> Iterator[Finding]:
+    created: set[str] = set()
+    for event in evidence.events:
+        if event.kind == "task_created":
+            created.add(event.task_id)
+        elif event.task_id not in created:
+            yield Finding(f"{event.kind} of task {event.task_id}, never created", (event.seq,))
+        elif (event.step_idx or 0) not in range(len(evidence.now[event.task_id].steps)):
+            yield Finding(f"{_step(event)} is not in the plan", (event.seq,))
+
+
+def _after_the_end(evidence: Evidence) -> Iterator[Finding]:
+    """Two runners at once can end a task twice; only a retry goes on after a failure."""
+    ends: dict[str, Event] = {}
+    for event in evidence.events:
+        end = ends.pop(event.task_id, None)
+        if end and not (end.kind == "task_failed" and event.kind == "task_retried"):
+            text = f"{event.kind} of task {event.task_id} after its {end.kind}"
+            yield Finding(text, (end.seq, event.seq))
+        if event.kind in ("task_done", "task_failed"):
+            ends[event.task_id] = event
+
+
+_BALANCE = (_unpaired, _without_run, _unknown, _after_the_end)
+
+
+# 6 - The tables equal the fold of the journal.
+
+
+def _tables_equal_fold(evidence: Evidence) -> Iterator[Finding]:
+    tasks = {task.id: task for task in evidence.tasks}
+    yield from (Finding(f"task {name} has no task_created") for name in tasks.keys() - evidence.now)
+    for name, task in evidence.now.items():
+        if name not in tasks:
+            yield Finding(f"task {name} is not in the table")
+        elif tasks[name].status != task.status:
+            yield Finding(
+                f"task {name} is {tasks[name].status} in its table, {task.status} by the journal"
+            )
+    for row in evidence.steps:
+        yield from _step_differs(row, evidence.now.get(row.task_id))
+
+
+def _step_differs(row: StepRow, task: TaskNow | None) -> Iterator[Finding]:
+    where = f"step {row.idx} of task {row.task_id}"
+    if task is None or not 0 <= row.idx < len(task.steps):
+        yield Finding(f"{where} has a row, but the journal never made it")
+        return
+    now: StepNow = task.steps[row.idx]
+    if (row.status, row.attempts) != (now.status, now.attempts):
+        yield Finding(
+            f"{where} is {row.status} after {row.attempts} attempts in its table, "
+            f"{now.status} after {now.attempts} by the journal"
+        )
+    if now.step is not None and now.step != row.tool:
+        yield Finding(f"{where} is {row.tool} in its table, {now.step} by the journal")
+
+
+def _not_judged(law: int, reason: str) -> Verdict:
+    return Verdict(law, PROMISES[law], NOT_JUDGED, reason)
+
+
+def _step(event: Event) -> str:
+    return f"step {event.step_idx} of task {event.task_id}"
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"

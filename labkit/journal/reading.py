@@ -1,0 +1,190 @@
+"""Reads the rows of a journal, read-only and each time from one snapshot; everything above this
+module is pure.
+
+A journal is opened for each reading and closed again. Rejected: one connection for the life of a
+`Journal`. It would go on reading a file that was meanwhile replaced, and a notebook's kernel would
+hold the database open while the learner's own cells copy or delete it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, NamedTuple
+
+from labkit.database import Database
+from labkit.errors import BadInput, NotFound, StorageFault
+
+__all__ = [
+    "EVENT_COLUMNS",
+    "Event",
+    "Reader",
+    "StepRow",
+    "TaskRow",
+    "open_journal",
+    "read_columns",
+    "read_events",
+    "read_steps",
+    "read_tasks",
+    "snapshot",
+]
+
+EVENT_COLUMNS = (
+    "seq", "ts", "task_id", "run_id", "owner", "kind", "step_idx", "step", "attempt", "data",
+)  # fmt: skip
+
+
+class Event(NamedTuple):
+    """One row of the view `journal`. `ts` is in Unix seconds, `data` is JSON text."""
+
+    seq: int
+    ts: float
+    task_id: str
+    run_id: str | None
+    owner: str | None
+    kind: str
+    step_idx: int | None
+    step: str | None
+    attempt: int | None
+    data: str
+
+    def detail(self, name: str) -> Any:
+        """One field of the data, or None. Raises BadInput where the data is no JSON object."""
+        try:
+            value = json.loads(self.data or "{}")
+            return value.get(name)
+        except (ValueError, AttributeError):
+            raise BadInput(
+                f"event {self.seq}: its data is not a JSON object; the journal was altered by hand"
+            ) from None
+
+
+class TaskRow(NamedTuple):
+    id: str
+    status: str
+
+
+class StepRow(NamedTuple):
+    """A step as its table has it, without the payloads, which may be large."""
+
+    task_id: str
+    idx: int
+    tool: str
+    status: str
+    attempts: int
+    has_output: bool
+    deduplicated: bool
+
+
+class Reader(Database):
+    """A read-only connection that gives plain tuples, and the names of a query's columns."""
+
+    def cursor(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        with self._named():
+            cursor = self._sql.cursor()
+            cursor.row_factory = None
+            return cursor.execute(sql, values)
+
+    def tuples(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        with self._named():
+            yield from self.cursor(sql, values)
+
+    @property
+    def has_journal(self) -> bool:
+        query = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND name = 'journal'"
+        return bool(self.value(query))
+
+
+@contextmanager
+def snapshot(path: str) -> Iterator[Reader]:
+    """All that is read inside it is of one moment.
+
+    Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal.
+    """
+    reader = open_journal(path)
+    try:
+        reader.execute("BEGIN")
+        # A creation that was killed leaves a file without any schema object: a journal without
+        # rows.
+        if not reader.has_journal and reader.value("SELECT count(*) FROM sqlite_schema"):
+            raise StorageFault(f"{path} has no view `journal`: another program made it")
+        yield reader
+    finally:
+        reader.close()
+
+
+def open_journal(path: str) -> Reader:
+    """Opens for reading, also in a folder that cannot be written. Raises as `snapshot`."""
+    if not os.path.exists(path):
+        raise NotFound(f"{path} does not exist, and was not created; check the path")
+    try:
+        return Reader(path, "ro")
+    except StorageFault as fault:
+        if getattr(fault.__cause__, "sqlite_errorcode", 0) not in _NO_INDEX:
+            raise
+    # WAL needs an index beside the file. Without a -wal the file is whole by itself; with one, its
+    # newest rows are missing from it, and `immutable` would hide that.
+    if os.path.exists(f"{path}-wal"):
+        raise StorageFault(
+            f"{path} has a -wal beside it, in a folder that cannot be written; "
+            "copy both files to a folder of yours and open the copy"
+        )
+    return Reader(path, "ro&immutable=1")
+
+
+def read_events(
+    reader: Reader, task: str | None = None, *, after: int = 0, until: int | None = None
+) -> Iterator[Event]:
+    """The events in their order, those of one task or all, with `after < seq <= until`."""
+    where, values = _of_task("task_id", task)
+    if until is not None:
+        where, values = f"{where} AND seq <= ?", (*values, until)
+    query = f"{_SELECT} WHERE {where} AND seq > ? ORDER BY seq"
+    return map(Event._make, _rows(reader, query, (*values, after)))
+
+
+def read_columns(reader: Reader, task: str | None = None) -> list[list[Any]]:
+    """The events as ten lists: what a frame is made of, without a million records in between."""
+    where, values = _of_task("task_id", task)
+    columns: list[list[Any]] = [[] for _ in EVENT_COLUMNS]
+    rows = _rows(reader, f"{_SELECT} WHERE {where} ORDER BY seq", values)
+    # In pieces: a list of a million tuples is visited by the garbage collector again and again.
+    while piece := list(islice(rows, 1000)):
+        for column, part in zip(columns, zip(*piece, strict=True), strict=True):
+            column.extend(part)
+    return columns
+
+
+def read_tasks(reader: Reader, task: str | None = None) -> list[TaskRow]:
+    where, values = _of_task("id", task)
+    query = f"SELECT id, status FROM tasks WHERE {where} ORDER BY created_at, id"
+    return [TaskRow(*row) for row in _rows(reader, query, values)]
+
+
+def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
+    where, values = _of_task("task_id", task)
+    query = f"""SELECT task_id, idx, tool, status, attempts, output IS NOT NULL,
+        CASE WHEN json_valid(output) THEN json_extract(output, '$.deduplicated') IS TRUE END
+        FROM steps WHERE {where} ORDER BY task_id, idx"""
+    rows = _rows(reader, query, values)
+    return [StepRow._make((*row[:5], bool(row[5]), bool(row[6]))) for row in rows]
+
+
+def _rows(reader: Reader, query: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    return reader.tuples(query, values) if reader.has_journal else iter(())
+
+
+def _of_task(column: str, task: str | None) -> tuple[str, tuple[Any, ...]]:
+    return ("TRUE", ()) if task is None else (f"{column} = ?", (task,))
+
+
+_SELECT = f"SELECT {', '.join(EVENT_COLUMNS)} FROM journal"
+_NO_INDEX = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY_CANTINIT,
+    sqlite3.SQLITE_READONLY_DIRECTORY,
+)
