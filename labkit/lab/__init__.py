@@ -28,11 +28,13 @@ if TYPE_CHECKING:
         run,
         show_file,
         start,
+        timeline,
         trial,
         wait_for,
         witness,
     )
     from labkit.lab.listing import show_diff, show_source
+    from labkit.lab.pictures import draw_calls, draw_grid
     from labkit.lab.process import NotReady
     from labkit.lab.trials import POINTS, Trial, tabulate
 
@@ -41,6 +43,8 @@ __all__ = [
     "NotReady",
     "Trial",
     "begin",
+    "draw_calls",
+    "draw_grid",
     "end",
     "files",
     "fresh",
@@ -56,12 +60,13 @@ __all__ = [
     "show_source",
     "start",
     "tabulate",
+    "timeline",
     "trial",
     "wait_for",
     "witness",
 ]
 
-_WHERE = ("bench", "listing", "process", "trials")
+_WHERE = ("bench", "listing", "process", "trials", "pictures")  # pandas and matplotlib last
 
 
 def __getattr__(name: str) -> Any:

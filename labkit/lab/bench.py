@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from labkit.journal import Journal
+    from labkit.journal.timeline import Timeline
 
 __all__ = [
     "begin",
@@ -39,6 +40,7 @@ __all__ = [
     "run",
     "show_file",
     "start",
+    "timeline",
     "trial",
     "wait_for",
     "witness",
@@ -161,6 +163,14 @@ def trial(crash_at: str | None, *, unsafe: bool = False) -> Trial:
 def journal() -> Journal:
     """The journal of this folder, read-only. Raises NotReady while there is none."""
     return evidence.journal(current_folder())
+
+
+def timeline(task: str = "notes", by: str = "order") -> Timeline:
+    """The journal of a task as a picture; `by` is "order" of events or "time".
+
+    It says "killed" where this lab killed, since a journal cannot know.
+    """
+    return evidence.timeline(current_folder(), task, by)
 
 
 def reports() -> pd.DataFrame:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from labkit.journal import Journal
+    from labkit.journal.timeline import Timeline
 
-__all__ = ["Report", "files", "find_reports", "journal", "reports", "witness"]
+__all__ = ["Report", "files", "find_reports", "journal", "reports", "timeline", "witness"]
 
 HOUSEKEEPING = ("-wal", "-shm", ".lock", ".tmp")
 END_OF_RECORD = "\n---\n"
@@ -37,6 +38,15 @@ def journal(folder: Folder) -> Journal:
     from labkit.journal import Journal
 
     return Journal(folder.database)
+
+
+def timeline(folder: Folder, task: str, by: str) -> Timeline:
+    """A journal cannot say that a process was killed or is alive. The lab can: it did it."""
+    from labkit.journal import timeline
+
+    killed = [run for process in folder.processes if process.killed for run in process.runs()]
+    at_work = [run for process in folder.processes if process.alive for run in process.runs()]
+    return timeline(journal(folder), task, by=by, killed=killed, at_work=at_work)
 
 
 def files(folder: Folder) -> list[str]:

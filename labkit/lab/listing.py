@@ -36,10 +36,19 @@ def show_source(code: Sourced) -> Listing:
 
 
 def show_diff(before: Sourced, after: Sourced) -> Listing:
-    """What stands in one source and not in the other: lines with - were, lines with + are new."""
+    """From one source to the other: lines with - go, lines with + come, the others stay.
+
+    A line that is only indented anew stays.
+    """
     old, new = _source(before).splitlines(), _source(after).splitlines()
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=len(old) + len(new)))
-    return Listing("\n".join(lines[3:]), "diff")  # the first three say file names and line numbers
+    match = difflib.SequenceMatcher(None, [x.strip() for x in old], [x.strip() for x in new], False)
+    lines: list[str] = []
+    for what, old_from, old_to, new_from, new_to in match.get_opcodes():
+        if what != "equal":
+            lines += [f"-{line}" for line in old[old_from:old_to]]
+        mark = " " if what == "equal" else "+"
+        lines += [f"{mark}{line}" for line in new[new_from:new_to]]
+    return Listing("\n".join(lines), "diff")
 
 
 def _source(code: Sourced) -> str:

@@ -66,7 +66,10 @@ class Process:
     ) -> None:
         self.number, self.typed = number, typed
         self._database = folder / "state.db"
+        # What lies between is the work of this process; the lab never starts two at one task, save
+        # where the second is refused, and that one writes nothing.
         self._seq_before = _last_seq(self._database)
+        self._seq_after: int | None = None
         self._ended: Result | None = None
         # A file, not a pipe: nobody has to read while the process runs, and the output of a killed
         # process is complete. It has no name, so the run folder shows only what the agent made.
@@ -83,6 +86,21 @@ class Process:
     def state(self) -> str:
         code = self._guarded.poll()
         return "running" if code is None else exit_in_words(code)
+
+    @property
+    def killed(self) -> bool:
+        return self._guarded.poll() == -signal.SIGKILL
+
+    def runs(self) -> list[str]:
+        """The `run_id` of each run that this process has begun."""
+        found = _ask(
+            self._database,
+            "SELECT group_concat(run_id) FROM journal "
+            "WHERE kind = 'run_started' AND seq > ? AND seq <= ?",
+            self._seq_before,
+            self._seq_after or _last_seq(self._database),
+        )
+        return found.split(",") if found else []
 
     def __repr__(self) -> str:
         return f"process {self.number} ({self.typed}): {self.state}"
@@ -146,7 +164,10 @@ class Process:
                 self._database,
                 "SELECT count(*) FROM journal "
                 "WHERE seq > ? AND kind = ? AND (? IS NULL OR step_idx = ?)",
-                (self._seq_before, kind, step_idx, step_idx),
+                self._seq_before,
+                kind,
+                step_idx,
+                step_idx,
             )
         )
 
@@ -156,6 +177,7 @@ class Process:
             with self._output as output:
                 output.seek(0)
                 text = output.read().decode("utf-8", "replace")
+            self._seq_after = _last_seq(self._database)
             self._ended = Result(self.typed, code, text)
         return self._ended
 
@@ -168,10 +190,10 @@ def exit_in_words(code: int) -> str:
 
 
 def _last_seq(database: Path) -> int:
-    return int(_ask(database, "SELECT max(seq) FROM journal", ()) or 0)
+    return int(_ask(database, "SELECT max(seq) FROM journal") or 0)
 
 
-def _ask(database: Path, question: str, parameters: tuple[object, ...]) -> Any:
+def _ask(database: Path, question: str, *values: object) -> Any:
     """One value from a journal that may not be there yet; None then."""
     if not database.exists():
         return None
@@ -179,6 +201,6 @@ def _ask(database: Path, question: str, parameters: tuple[object, ...]) -> Any:
     try:
         # An interrupted `create` leaves a database without a schema.
         made = reader.value("SELECT count(*) FROM sqlite_schema WHERE name = 'journal'")
-        return reader.value(question, parameters) if made else None
+        return reader.value(question, *values) if made else None
     finally:
         reader.close()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
-from labkit.lab.evidence import journal, witness
+from labkit.lab.evidence import journal, timeline, witness
 from labkit.lab.folder import Folder
 from labkit.lab.process import Result
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from labkit.journal import Journal
+    from labkit.journal.timeline import Timeline
 
 __all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "tabulate"]
 
@@ -38,6 +39,9 @@ class Trial(NamedTuple):
     def journal(self) -> Journal:
         return journal(self.folder)
 
+    def timeline(self, by: str = "order") -> Timeline:
+        return timeline(self.folder, TASK, by)
+
     @property
     def judgement(self) -> str:
         """ "held", or in a few words what was not as promised; what was not judged never counts."""
@@ -50,10 +54,14 @@ class Trial(NamedTuple):
                 return f"{verdict}: {', '.join(numbers)}"
         return HELD
 
+    def count_reports(self) -> str:
+        return f"{len(self.effects)} report{'' if len(self.effects) == 1 else 's'}"
+
     def __repr__(self) -> str:
-        reports = f"{len(self.effects)} report{'' if len(self.effects) == 1 else 's'}"
         crash = self.crash_at or "no crash"
-        return f"{crash}: {self.first}, then {self.second}; {reports}; {self.judgement}"
+        return (
+            f"{crash}: {self.first}, then {self.second}; {self.count_reports()}; {self.judgement}"
+        )
 
 
 def crash_and_resume(folder: Folder, crash_at: str | None, *, unsafe: bool = False) -> Trial:

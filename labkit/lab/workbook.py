@@ -103,10 +103,10 @@ def _hand_out_glossary(folder: Path) -> None:
 
 
 def _read(path: Path) -> NotebookJSON:
-    """Raises ValueError for what is no notebook of format 4."""
+    """Raises ValueError for what is no notebook."""
     loaded = json.loads(path.read_text(encoding="utf-8"))
-    if not (isinstance(loaded, dict) and loaded.get("nbformat") == 4):
-        raise ValueError("no notebook of format 4")
+    if not (isinstance(loaded, dict) and {"cells", "metadata", "nbformat"} <= loaded.keys()):
+        raise ValueError("no notebook")
     return loaded
 
 

@@ -1,4 +1,4 @@
-"""The verbs, against real processes: what they print, what they refuse, and that nothing is left."""
+"""The verbs, against real processes: what they print and refuse, and that nothing is left."""
 
 import os
 from collections.abc import Callable
@@ -43,27 +43,28 @@ def test_begin_makes_a_new_folder_each_time_and_prints_the_same(
     lab.end()
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        lab.end,
-        lab.ps,
-        lab.journal,
-        lab.reports,
-        lab.witness,
-        lab.files,
-        lambda: lab.fresh("x"),
-        lambda: lab.run("agent status notes"),
-        lambda: lab.start("agent run notes"),
-        lambda: lab.trial("before_effect:0"),
-        lambda: lab.show_file("plan.json"),
-        lambda: lab.predict("05.q1", "?"),
-        lambda: lab.reveal("05.q1"),
-    ],
-)
-def test_every_verb_names_the_cell_to_run_first(verb: Callable[[], object], home: Path) -> None:
+NEED_A_BENCH: dict[str, Callable[[], object]] = {
+    "end": lab.end,
+    "ps": lab.ps,
+    "journal": lab.journal,
+    "timeline": lab.timeline,
+    "reports": lab.reports,
+    "witness": lab.witness,
+    "files": lab.files,
+    "fresh": lambda: lab.fresh("x"),
+    "run": lambda: lab.run("agent status notes"),
+    "start": lambda: lab.start("agent run notes"),
+    "trial": lambda: lab.trial("before_effect:0"),
+    "show_file": lambda: lab.show_file("plan.json"),
+    "predict": lambda: lab.predict("05.q1", "?"),
+    "reveal": lambda: lab.reveal("05.q1"),
+}
+
+
+@pytest.mark.parametrize("verb", NEED_A_BENCH)
+def test_every_verb_names_the_cell_to_run_first(verb: str, home: Path) -> None:
     with pytest.raises(lab.NotReady, match=r"run the cell with lab\.begin"):
-        verb()
+        NEED_A_BENCH[verb]()
 
 
 def test_a_run_prints_the_command_and_its_output_and_shows_its_end(
@@ -180,7 +181,7 @@ def test_each_process_starts_its_clock_a_minute_later(begun: Path) -> None:
     first = lab.journal().sql(
         "SELECT run_id, min(ts) AS ts FROM journal GROUP BY run_id ORDER BY 2"
     )
-    assert first.ts.diff().dropna().tolist() == [60, 60]
+    assert (first.ts // 60).diff().dropna().tolist() == [1, 1]
     assert first.run_id.tolist()[1:] == ["aaaaaaa1", "bbbbbbb2"]
 
 

@@ -8,28 +8,43 @@ agent. The published report is a plain append: without a key, a second one looks
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
 
 from labkit.crashpoints import CrashPoints
-from labkit.errors import LabkitError, NotFound, UsageError
-from labkit.restart.plan import Plan, read_plan
-from labkit.restart.tools import BUILT_IN
+from labkit.errors import BadInput, LabkitError, NotFound, UsageError
+from labkit.restart.tools import fetch, summarize, write_artifact
 
-__all__ = ["main", "run"]
+__all__ = ["Naive", "main"]
+
+TOOLS = {"fetch": fetch, "summarize": summarize, "write_artifact": write_artifact}
 
 
-def run(plan: Plan, crash: CrashPoints) -> None:
-    """Calls the tool of each step; the outputs live in one dictionary."""
-    outputs: dict[int, Any] = {}
-    for idx, step in enumerate(plan["steps"]):
-        crash.reach("before_effect", idx)
-        tool = BUILT_IN[step["tool"]]
-        outputs[idx] = tool(step["input"], outputs, f"naive-{idx}")
-        print(f"step {idx}: {step['tool']} was called")
-        crash.reach("after_effect", idx)
-    print("the plan is done")
+class Naive:
+    """Takes the steps of a plan one after another and remembers their outputs, in memory."""
+
+    def __init__(self, plan: dict[str, Any], crash: CrashPoints) -> None:
+        self.steps = [{"idx": idx, **step} for idx, step in enumerate(plan["steps"])]
+        self.outputs: dict[int, Any] = {}
+        self.crash = crash
+
+    def run(self) -> None:
+        for step in self.steps:
+            self._attempt(step)
+        print("the plan is done")
+
+    def _attempt(self, step: dict[str, Any]) -> None:
+        self.crash.reach("before_effect", step["idx"])
+        output = self._call(step)
+        self.crash.reach("after_effect", step["idx"])
+        self.outputs[step["idx"]] = output
+
+    def _call(self, step: dict[str, Any]) -> Any:
+        output = TOOLS[step["tool"]](step["input"], self.outputs, "no key")
+        print(f"step {step['idx']}: {step['tool']} was called")
+        return output
 
 
 def main(argv: list[str]) -> int:
@@ -40,21 +55,25 @@ def main(argv: list[str]) -> int:
         os.environ["AGENT_UNSAFE_EFFECTS"] = (
             "1"  # write_artifact appends: the first thing one writes
         )
-        run(plan, crash)
+        Naive(plan, crash).run()
     except LabkitError as error:
         print(f"naive: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _read(argv: list[str]) -> Plan:
+def _read(argv: list[str]) -> dict[str, Any]:
+    """It trusts the plan, as first programs do; the real agent checks it before it stores it."""
     if len(argv) != 1:
         raise UsageError("give one argument, the file of the plan")
     try:
         with open(argv[0], "rb") as file:
-            return read_plan(file.read(), argv[0], BUILT_IN)
+            plan: dict[str, Any] = json.load(file)
     except OSError as error:
         raise NotFound(f"{argv[0]}: {error.strerror}; check the path") from None
+    except ValueError as error:
+        raise BadInput(f"{argv[0]} is not JSON ({error}); mend the plan") from None
+    return plan
 
 
 if __name__ == "__main__":
