@@ -17,7 +17,6 @@ from labkit.database import Database, connect
 from labkit.errors import BadInput, NotFound, StorageFault
 from labkit.journal.reading import Reader, snapshot
 from labkit.jsonvalues import to_json
-from labkit.restart.store import SCHEMA
 
 __all__ = ["export", "load"]
 
@@ -40,6 +39,8 @@ def load(source: str, target: str) -> None:
     """
     if os.path.exists(target):
         raise BadInput(f"{target} exists; choose a new name, nothing was overwritten")
+    from labkit.restart.store import SCHEMA  # reading a journal needs no agent
+
     rows = _read(source)
     database = connect(target, SCHEMA, create=True)
     try:

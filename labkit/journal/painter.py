@@ -1,0 +1,271 @@
+"""Draws a chart on a matplotlib figure.
+
+All bars of one outcome are one PolyCollection: a call for each bar takes minutes for 100,000. Text
+from a journal is never read as mathematics, and a character that the font lacks is shown as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import font_manager
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from labkit.journal.chart import AT_WORK, KILLED, OUTCOMES, WITHOUT_ENTRY, Bar, Chart, plain
+
+__all__ = ["FACES", "SIZES", "Size", "paint"]
+
+# Four colours of Okabe and Ito that reach 3:1 on white and on JupyterLab's dark background (their
+# orange, sky blue and yellow do not). None is the only sign: each has a pattern, and its word.
+FACES = {
+    "finished": ("#0072B2", ""),
+    "deduplicated": ("#009E73", ".."),
+    "error": ("#D55E00", "xx"),
+    "no entry": ("#CC79A7", "//"),
+}
+WORDS = {
+    "finished": "finished",
+    "deduplicated": "deduplicated: its effect was there already",
+    "error": "error or interrupted",
+    "no entry": "no entry of its end",
+}
+MARKERS = {
+    "recovery": "<",
+    "error": "v",
+    "interrupted": "s",
+    "deduplication": "D",
+    "done": "o",
+    "failed": "P",
+    KILLED: "X",
+    WITHOUT_ENTRY: "X",
+    AT_WORK: ">",
+}
+ENDINGS = ("done", "failed", KILLED, WITHOUT_ENTRY, AT_WORK)
+MAX_WORDS = 60  # bars or lanes; beyond it, words in the picture cover each other
+SHORTEST = {"order": 0.5, "time": 0.008}  # of a bar: in events; as a share of the whole time
+
+
+class Size(NamedTuple):
+    """Inches, and points for the font. A room's picture fits a screen of 1280 x 720."""
+
+    width: float
+    lane: float
+    font: float
+
+
+SIZES = {"notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15)}
+
+
+class Ink(NamedTuple):
+    text: str
+    paper: str
+    line: str
+
+
+INKS = {False: Ink("black", "white", "#767676"), True: Ink("white", "#111111", "#8a8a8a")}
+
+
+def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> None:
+    """Lanes, bars, marks, words and a legend; `by` is "order" or "time"."""
+    painter = _Painter(figure, chart, by, size, INKS[dark])
+    painter.lanes()
+    painter.bars()
+    painter.marks()
+    if len(chart.bars) <= MAX_WORDS:
+        painter.step_names()
+    if len(chart.lanes) <= MAX_WORDS:
+        painter.endings()
+    painter.x_axis()
+    painter.y_axis()
+    painter.title()
+    painter.legend()
+
+
+class _Painter:
+    def __init__(self, figure: Figure, chart: Chart, by: str, size: Size, ink: Ink) -> None:
+        self.figure, self.chart, self.by, self.size, self.ink = figure, chart, by, size, ink
+        self.height = _height(len(chart.lanes), size)
+        figure.set_size_inches(size.width, self.height)
+        figure.set_facecolor(ink.paper)
+        self.axes = figure.add_subplot(facecolor=ink.paper)
+        places = list(self._places())
+        self.first, self.last = min(places), max(places)
+        self.last = max(self.last, self.first + (1 if by == "order" else 1e-3))
+        self.span = self.last - self.first
+        self.shortest = SHORTEST[by] * (1 if by == "order" else self.span)
+
+    def _places(self) -> Iterator[float]:
+        """All that has an x. A clock may jump back, so the first entry need not be leftmost."""
+        yield self._x(self.chart.first_seq, self.chart.first_at)
+        for lane in self.chart.lanes:
+            yield self._x(lane.first_seq, lane.first_at)
+            yield self._x(lane.last_seq, lane.last_at)
+        for bar in self.chart.bars:
+            yield from self._ends(bar, 0)
+
+    def _x(self, seq: int, at: float) -> float:
+        return float(seq) if self.by == "order" else at - self.chart.first_at
+
+    def _ends(self, bar: Bar, shortest: float) -> tuple[float, float]:
+        a, b = self._x(bar.begin_seq, bar.begin_at), self._x(bar.end_seq, bar.end_at)
+        return min(a, b), max(a, b, min(a, b) + shortest)
+
+    def lanes(self) -> None:
+        lines = [
+            [(self._x(lane.first_seq, lane.first_at), y), (self._x(lane.last_seq, lane.last_at), y)]
+            for y, lane in enumerate(self.chart.lanes)
+        ]
+        collection = LineCollection(lines, colors=self.ink.line, linewidths=1.2, zorder=1)
+        self.axes.add_collection(collection, autolim=False)
+
+    def bars(self) -> None:
+        for outcome in OUTCOMES:
+            bars = [bar for bar in self.chart.bars if bar.outcome == outcome]
+            if bars:
+                face, hatch = FACES[outcome]
+                collection = PolyCollection(
+                    self._corners(bars), facecolors=face, edgecolors=self.ink.paper,
+                    linewidths=0.6, hatch=hatch, zorder=2, in_layout=False,
+                )  # fmt: skip
+                self.axes.add_collection(collection, autolim=False)
+
+    def _corners(self, bars: list[Bar]) -> Any:
+        left, right = np.array([self._ends(bar, self.shortest) for bar in bars]).T
+        y = np.array([bar.lane for bar in bars], dtype=float)
+        x_of_corners = np.stack([left, right, right, left], axis=1)
+        y_of_corners = np.stack([y - 0.22, y - 0.22, y + 0.22, y + 0.22], axis=1)
+        return np.stack([x_of_corners, y_of_corners], axis=2)
+
+    def marks(self) -> None:
+        edges = self._right_edges()
+        size = self.size.font * 0.75 if len(self.chart.lanes) <= MAX_WORDS else 3
+        for what in dict.fromkeys(mark.what for mark in self.chart.marks):
+            marks = [mark for mark in self.chart.marks if mark.what == what]
+            at_end = what in ENDINGS
+            self.axes.plot(
+                [edges[m.lane] if at_end else self._x(m.seq, m.at) for m in marks],
+                [m.lane for m in marks],
+                linestyle="", marker=MARKERS[what], markersize=size, color=self.ink.text,
+                markeredgecolor=self.ink.paper, markeredgewidth=0.7, zorder=3, in_layout=False,
+            )  # fmt: skip
+
+    def _right_edges(self) -> list[float]:
+        """Where each lane ends in the picture: at its last entry, or right of its last bar."""
+        edges = [self._x(lane.last_seq, lane.last_at) for lane in self.chart.lanes]
+        for bar in self.chart.bars:
+            edges[bar.lane] = max(edges[bar.lane], self._ends(bar, self.shortest)[1])
+        return edges
+
+    def step_names(self) -> None:
+        """Above each bar as many of its words as fit before the next bar, by a usual letter."""
+        inches = (self.size.width - self.size.font * 0.2) / (self.span * 1.27)
+        letter = self.size.font * 0.6 / 72
+        for bar, room in self._rooms():
+            again = f" #{bar.attempt}" if (bar.attempt or 1) > 1 else ""
+            for text in (
+                f"{bar.step_idx} {plain(bar.step or '')}{again}",
+                f"{bar.step_idx}{again}",
+            ):
+                if len(text) * letter <= room * inches:
+                    self._write(self._ends(bar, 0)[0], bar.lane - 0.27, text, "bottom")
+                    break
+
+    def _rooms(self) -> Iterator[tuple[Bar, float]]:
+        following: dict[int, float] = {}
+        for bar in reversed(self.chart.bars):
+            left = self._ends(bar, 0)[0]
+            yield bar, following.get(bar.lane, self.last + self.span * 0.25) - left
+            following[bar.lane] = left
+
+    def endings(self) -> None:
+        gap = self.span * 0.015
+        for y, (edge, word) in enumerate(zip(self._right_edges(), self.chart.endings, strict=True)):
+            self._write(edge + gap, y, word, "center")
+
+    def _write(self, x: float, y: float, text: str, side: str) -> None:
+        self.axes.text(
+            x, y, _drawable(text), fontsize=self.size.font, color=self.ink.text, va=side,
+            parse_math=False, zorder=4,
+        )  # fmt: skip
+
+    def x_axis(self) -> None:
+        by_order, right = self.by == "order", self.last + self.span * 0.25  # for the words there
+        self.axes.set_xlim(self.first - self.span * 0.02, right)
+        ticks = MaxNLocator(nbins=10, integer=by_order).tick_values(self.first, self.last)
+        self.axes.set_xticks([tick for tick in ticks if self.first <= tick <= self.last])
+        self.axes.tick_params(axis="x", colors=self.ink.text, labelsize=self.size.font, length=3)
+        word = "order of entries (seq)" if by_order else "seconds since the task's first entry"
+        again = [bar for bar in self.chart.bars if (bar.attempt or 1) > 1]
+        if again and len(self.chart.bars) <= MAX_WORDS:
+            bar = again[0]
+            word += f"; {bar.step_idx} #{bar.attempt} is step {bar.step_idx}, attempt {bar.attempt}"
+        self.axes.set_xlabel(word, fontsize=self.size.font, color=self.ink.text)
+        for side, spine in self.axes.spines.items():
+            spine.set_visible(side == "bottom")
+            spine.set_color(self.ink.line)
+
+    def y_axis(self) -> None:
+        lanes = self.chart.lanes
+        self.axes.set_ylim(max(1, len(lanes)) - 0.4, -0.75)  # the first run is on top
+        lines = self.height * 72 / (self.size.font * 1.4)  # of text that fit above each other
+        shown = range(0, len(lanes), max(1, -int(-len(lanes) // lines)))
+        names = [_drawable(f"run {plain(lanes[y].owner, 24)}") for y in shown]
+        self.axes.set_yticks(list(shown), names, parse_math=False)
+        self.axes.tick_params(
+            axis="y", labelcolor=self.ink.text, labelsize=self.size.font, length=0
+        )
+
+    def title(self) -> None:
+        text = f"Task {_drawable(plain(self.chart.task))}: {self.chart.status}"
+        if self.chart.hidden:
+            text += f"\n{self.chart.cap_sentence}"
+        self.axes.set_title(
+            text, fontsize=self.size.font * 1.15, color=self.ink.text, loc="left", parse_math=False
+        )
+
+    def legend(self) -> None:
+        """What the picture does not say in words of its own."""
+        outcomes = {bar.outcome for bar in self.chart.bars}
+        handles: list[Any] = [
+            Patch(
+                facecolor=FACES[outcome][0], hatch=FACES[outcome][1], edgecolor=self.ink.paper,
+                label=WORDS[outcome],
+            )
+            for outcome in OUTCOMES
+            if outcome in outcomes
+        ]  # fmt: skip
+        marks = {mark.what for mark in self.chart.marks}
+        if len(self.chart.lanes) <= MAX_WORDS:
+            marks -= {*ENDINGS}
+        handles += [
+            Line2D([], [], linestyle="", marker=MARKERS[what], color=self.ink.text, label=what)
+            for what in MARKERS
+            if what in marks
+        ]
+        self.figure.legend(
+            handles=handles, loc="outside lower left", ncols=3, frameon=False,
+            labelcolor=self.ink.text, fontsize=self.size.font, handlelength=1.6,
+        )  # fmt: skip
+
+
+def _height(lanes: int, size: Size) -> float:
+    """Many lanes are thin ones, but never less than 8 pixels: the page scrolls."""
+    lane = size.lane if lanes <= 8 else max(0.08, size.lane * 8 / lanes)
+    return max(1, lanes) * lane + size.font * 0.17
+
+
+def _drawable(text: str) -> str:
+    return "".join(c if _has_glyph(c) else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+@cache
+def _has_glyph(character: str) -> bool:
+    font = font_manager.get_font(font_manager.findfont(font_manager.FontProperties()))
+    return bool(font.get_char_index(ord(character)))
