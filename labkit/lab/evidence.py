@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from labkit.journal import Journal
-    from labkit.journal.timeline import Timeline
+    from labkit.journal.figure import Timeline
 
 __all__ = ["Report", "files", "find_reports", "journal", "reports", "timeline", "witness"]
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 
+from labkit.journal.figure import Timeline
 from labkit.journal.laws import HELD
-from labkit.journal.timeline import Timeline
 from labkit.lab.trials import POINTS, Trial, tabulate
 
 __all__ = ["Picture", "draw_calls", "draw_grid"]

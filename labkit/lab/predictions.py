@@ -44,7 +44,7 @@ class Predictions:
         _require_observed(asked, observed)
         print(f"{question_id}  predicted  {_option(asked, self._given[question_id])}")
         print(f"       observed   {_option(asked, asked.answer)}")
-        print(asked.why)
+        print(asked.why.strip())
 
     def summary(self) -> str:
         asked = content.questions(self._number)
