@@ -1,11 +1,9 @@
-"""Named places where a process kills itself with a real SIGKILL, so that a crash can be repeated exactly."""
-
-from __future__ import annotations
+"""Named places where a process SIGKILLs itself, so that a crash can be repeated exactly."""
 
 import os
 import re
 import signal
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from labkit.errors import UsageError
 
@@ -13,21 +11,18 @@ __all__ = ["CrashPoints"]
 
 
 class CrashPoints:
-    """The crash asked for by `AGENT_CRASH_AT=point:idx`, or none.
+    """The crash that `AGENT_CRASH_AT=point:idx` asks for, or none; `names` are the system's points.
 
-    `names` are the points that a system declares; each is reached in one place of its code.
-    Raises UsageError for a value that names no such point: a typo must not look like a survived crash.
+    Raises UsageError for a value that names no point: a typo must not look like a survived crash.
     """
 
-    def __init__(self, names: Collection[str], asked: str = "") -> None:
-        point, _, index = asked.partition(":")
-        if asked and not (point in names and re.fullmatch("[0-9]{1,9}", index)):
-            raise UsageError(
-                f"AGENT_CRASH_AT={asked!r}: use POINT:IDX with POINT one of {', '.join(names)} and IDX a step's number"
-            )
-        self._at = (point, int(index)) if asked else None
+    def __init__(self, names: Sequence[str], asked: str) -> None:
+        if asked and not re.fullmatch(f"({'|'.join(names)}):[0-9]{{1,9}}", asked):
+            raise UsageError(f"AGENT_CRASH_AT={asked!r}: use {' or '.join(names)}, a colon, a step")
+        point, _, idx = asked.partition(":")
+        self._at = (point, int(idx)) if asked else None
 
-    def reach(self, point: str, index: int) -> None:
-        """Die here if this is the place. SIGKILL, since it runs no clean-up code: what a power cut or the OOM killer does."""
-        if self._at == (point, index):
+    def reach(self, point: str, idx: int) -> None:
+        """Dies here if this is the place: SIGKILL, since it lets no clean-up code run."""
+        if self._at == (point, idx):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,20 +1,21 @@
 """Processes that die with their parent, whatever kills it.
 
-The parent holds one end of a pipe; a small guard process holds the other and is the command's parent. The
-kernel closes the pipe when the parent ends, even by SIGKILL, and the guard then kills the command's process group.
-Rejected: a new session alone (it survives the parent as an orphan), `atexit` (SIGKILL runs none),
-PR_SET_PDEATHSIG (Linux only, and it spares grandchildren). A process that leaves its group on purpose escapes.
+The parent holds one end of a pipe; the other is standard input of a small guard process, the
+command's parent. When the parent ends, even by SIGKILL, the kernel closes the pipe, and the guard
+kills the command's process group. Rejected: a new session alone (it survives as an orphan), atexit
+(SIGKILL runs none), PR_SET_PDEATHSIG (spares grandchildren). A process that leaves its group escapes.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
-import select
 import signal
 import sys
+from contextlib import suppress
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the guard process starts with this file: it imports as little as it can
+if TYPE_CHECKING:  # the guard process starts with this file, so it imports as little as it can
     import subprocess
     from collections.abc import Mapping, Sequence
     from typing import IO
@@ -23,116 +24,88 @@ __all__ = ["Guarded", "start"]
 
 
 class Guarded:
-    """A running command. `pid` is the command's own, and its process group's id."""
+    """A running command; `pid` is its own and its group's, `stdout` and `stderr` its pipes."""
 
-    def __init__(self, guard: subprocess.Popen[bytes], pid: int, leash: int) -> None:
-        self.pid, self._guard, self._leash = pid, guard, leash
-        self.stdout: IO[bytes] | None = guard.stdout
-        self.stderr: IO[bytes] | None = guard.stderr
-        # A forked child of this process must not hold the pipe open: the group would outlive us.
-        os.register_at_fork(after_in_child=self._let_go)
-
-    def poll(self) -> int | None:
-        """The exit status (negative: killed by that signal), or None while it runs."""
-        return self._guard.poll()
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Waits for the end; the guard mirrors the command's status. Raises subprocess.TimeoutExpired."""
-        code = self._guard.wait(timeout_s)
-        self._let_go()
-        return code
-
-    def communicate(self, timeout_s: float | None = None) -> tuple[bytes, bytes]:
-        """Reads both pipes to their end and waits. Raises subprocess.TimeoutExpired."""
-        out, err = self._guard.communicate(timeout=timeout_s)
-        self._let_go()
-        return out or b"", err or b""
+    def __init__(self, guard: subprocess.Popen[bytes], pid: int) -> None:
+        assert guard.stdin
+        self.pid, self._leash, guard.stdin = pid, guard.stdin, None  # communicate() would close it
+        self.stdout, self.stderr = guard.stdout, guard.stderr
+        # As Popen's: the status is -9 after a SIGKILL, None while it runs.
+        self.poll, self.wait, self.communicate = guard.poll, guard.wait, guard.communicate
+        # A child forked by this process must not hold the pipe open: the command would outlive us.
+        os.register_at_fork(after_in_child=self._leash.close)
 
     def kill(self) -> int:
         """SIGKILL to the command's group, unless it has ended; returns its status."""
         if self.poll() is None:
-            try:
+            with suppress(ProcessLookupError):  # it ended just now
                 os.killpg(self.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it ended between the two lines; its guard is about to say how
         return self.wait()
 
-    def close(self) -> None:
-        """Lets go of the pipe, as this process's death would: the guard kills the group."""
-        self._let_go()
-        self._guard.wait()
+    def close(self, *_: object) -> None:
+        """Closes the pipe, as the death of this process does: the guard kills the group."""
+        self._leash.close()
+        self.wait()
 
-    def _let_go(self) -> None:
-        leash, self._leash = self._leash, -1
-        if leash >= 0:
-            os.close(leash)
+    def __enter__(self) -> Guarded:
+        return self
+
+    __exit__ = close
 
 
 def start(
-    argv: Sequence[str],
-    *,
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-    stdout: int | IO[bytes] | None = None,
-    stderr: int | IO[bytes] | None = None,
-) -> Guarded:
-    """Starts a command under a guard, its standard input empty. Raises OSError where it cannot start."""
-    import subprocess
+    argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
+    stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None,
+) -> Guarded:  # fmt: skip
+    """Starts a command under a guard, its input empty. Raises OSError if it cannot start."""
+    from subprocess import PIPE, Popen
 
-    held, leash = os.pipe()  # the guard reads `held`; only this process may hold `leash`
     told, tell = os.pipe()
-    try:
-        guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", os.path.abspath(__file__), str(held), str(tell), *argv],
-            cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-            pass_fds=(held, tell), start_new_session=True,
-        )  # fmt: skip
-    except BaseException:
-        os.close(leash), os.close(told)
-        raise
-    finally:
-        os.close(held), os.close(tell)
     with os.fdopen(told, "rb") as answer:
-        number = int(answer.readline() or b"-1")
-    if number <= 0:
-        guard.wait()
-        os.close(leash)
+        try:
+            script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell)]
+            guard = Popen(
+                [*script, *argv], cwd=cwd, env=env, stdin=PIPE, stdout=stdout, stderr=stderr,
+                pass_fds=[tell], start_new_session=True,
+            )  # fmt: skip
+        finally:
+            os.close(tell)
+        number = int(answer.readline() or -1)
+    if number < 0:
+        guard.communicate()
         raise OSError(-number, os.strerror(-number), argv[0])
-    return Guarded(guard, number, leash)
+    return Guarded(guard, number)
 
 
-def _supervise(held: int, tell: int, argv: list[str]) -> None:
-    """The guard process: starts argv in its own group and ends with it, or when the pipe closes."""
-    for fd in (held, tell):
-        os.set_inheritable(fd, False)
-    ended, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+def _supervise(tell: int, argv: list[str]) -> None:
+    """The guard process: starts argv in its own group, ends the group, ends as argv did."""
+    os.set_inheritable(tell, False)
+    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    usual = [signal.SIGINT, signal.SIGPIPE]  # Python ignores or handles these; the command must not
     try:
         pid = os.posix_spawnp(
-            argv[0], argv, os.environ, setpgroup=0, setsigdef=[signal.SIGINT, signal.SIGPIPE]
+            argv[0], argv, os.environ, file_actions=[null], setpgroup=0, setsigdef=usual
         )
     except OSError as error:
-        os.write(tell, b"%d\n" % -(error.errno or 1))
+        os.write(tell, b"-%d\n" % (error.errno or 1))
         os._exit(127)
     os.write(tell, b"%d\n" % pid)
     os.close(tell)
-    _wait_for_either(held, ended, pid)
-    # What the command left running in its group ends here too. It is not reaped yet, so the id is still its own.
-    os.killpg(pid, signal.SIGKILL)
+    _thread.start_new_thread(_kill_at_eof, (pid,))
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped: the id stays the group's own
+    os.killpg(pid, signal.SIGKILL)  # what the command left running
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
-        os.kill(os.getpid(), -status)  # the parent sees the very signal that ended the command
-    os._exit(status)
+        if status != -signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)  # our parent sees the very signal that ended the command
+    os._exit(abs(status))
 
 
-def _wait_for_either(held: int, ended: int, pid: int) -> None:
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if held in select.select([held, ended], [], [])[0]:
-            return
+def _kill_at_eof(group: int) -> None:
+    os.read(0, 1)
+    os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    _supervise(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    _supervise(int(sys.argv[1]), sys.argv[2:])

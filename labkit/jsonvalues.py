@@ -1,101 +1,62 @@
-"""Which values the journal can hold: those that come back from JSON exactly as they went in."""
-
-from __future__ import annotations
+"""Which values the journal holds: those that come back from JSON exactly as they went in."""
 
 import json
-import math
 from typing import Any
 
 from labkit.errors import PermanentError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "from_json", "to_json"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "to_json"]
 
-# The json module recurses. A value that one process can just write, another with a deeper stack (a Jupyter kernel) could not
-# read, so the limit is fixed and far below Python's own (1,000 frames in all).
+# The json module recurses: what one process can just write, one with a deeper stack (a Jupyter
+# kernel) could not read. So the limit is fixed, and far below Python's own of 1,000 frames.
 MAX_DEPTH = 500
 MAX_BYTES = 500_000_000  # SQLite refuses a text of a gigabyte
+INSTEAD = "build it of dict with str keys, list, str, int, finite float, bool and None"
 
 
 class NotJSON(PermanentError):
-    """A value that JSON cannot hold; the message says where it is and what to use instead."""
+    """The message says where in the value, and what to use instead."""
 
 
-def to_json(value: Any) -> str:
-    """The value as JSON text. Raises NotJSON unless `from_json` gives back an equal value of the same types."""
-    _check(value)
+def to_json(value: Any, name: str = "the output") -> str:
+    """JSON text. Raises NotJSON unless json.loads gives an equal value of the same types back."""
+    _check(value, name)
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError as error:  # an int of more digits than Python converts
-        raise NotJSON(f"{error}; use a string") from None
-    if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
-        raise NotJSON(f"it takes more than {MAX_BYTES:,} bytes; write a file and return its path")
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError) as error:  # an int of more digits than Python converts
+        raise NotJSON(f"{name}: {error}; use a string") from None
+    if len(text.encode()) > MAX_BYTES:
+        raise NotJSON(f"{name} has over {MAX_BYTES:,} bytes; write a file, return its path")
     return text
 
 
-def from_json(text: str) -> Any:
-    return json.loads(text)
-
-
-def _check(root: Any) -> None:
-    """Walks without recursion, since the depth of a value is what it must survive; depth first, so a cycle ends at MAX_DEPTH."""
-    todo: list[tuple[Any, str, int]] = [(root, "", 0)]
+def _check(root: Any, name: str) -> None:
+    """Without recursion, since depth is what it judges; depth first, so a cycle ends too."""
+    todo = [(root, name, 0)]
     while todo:
-        value, path, depth = todo.pop()
-        kind = type(value)  # exact: an IntEnum or an OrderedDict would come back as another type
-        if kind in _SCALARS:
-            continue
-        if kind is str:
-            _check_text(value, path)
-        elif kind is float:
-            if not math.isfinite(value):
-                raise NotJSON(
-                    f"{_at(path)} is {value!r}, which JSON cannot hold; use None or a string"
-                )
-        elif depth >= MAX_DEPTH:
-            raise NotJSON(
-                f"{_at(path[:80])} is nested deeper than {MAX_DEPTH} levels; use a flat list"
-            )
+        value, where, depth = todo.pop()
+        kind = type(value)  # exact: an OrderedDict or an IntEnum comes back as another type
+        if depth > MAX_DEPTH:
+            raise NotJSON(f"{name} is nested deeper than {MAX_DEPTH} levels; use a flat list")
+        if kind is dict:
+            if not all(type(key) is str for key in value):
+                raise NotJSON(f"{where} has a key that is no str; {INSTEAD}")
+            todo += [(key, f"a key of {where}", depth + 1) for key in value if not key.isascii()]
+            todo += [(item, f"{where}.{key:.40}", depth + 1) for key, item in value.items()]
         elif kind is list:
-            todo += [
-                (item, f"{path}[{i}]" if depth < 8 else path, depth + 1)
-                for i, item in enumerate(value)
-            ]
-        elif kind is dict:
-            for key, item in value.items():
-                if type(key) is not str:
-                    raise NotJSON(
-                        f"{_at(path)} has the key {key!r:.40} of type {type(key).__name__}; use strings as keys"
-                    )
-                _check_text(key, path)
-                todo.append((item, f"{path}.{key:.40}" if depth < 8 else path, depth + 1))
-        else:
-            raise NotJSON(
-                f"{_at(path)} is of type {kind.__name__}; {_INSTEAD.get(kind.__name__, 'use dict, list, str, int, float, bool or None')}"
-            )
+            todo += [(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        elif kind is str and not value.isascii():
+            _require_utf8(value, where)
+        elif kind is float and value - value != 0:
+            raise NotJSON(f"{where} is {value}, which JSON has no number for; use None or a str")
+        elif kind not in (str, int, float, bool, type(None)):
+            raise NotJSON(f"{where} is of type {kind.__name__}; {INSTEAD}")
 
 
-def _check_text(text: str, path: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise NotJSON(
-                f"{_at(path)} has a lone surrogate, which UTF-8 cannot hold; use text.encode('utf-8', 'replace').decode()"
-            ) from None
-
-
-def _at(path: str) -> str:
-    return f"the value at {path.lstrip('.')}" if path else "the value"
-
-
-_SCALARS = frozenset({type(None), bool, int})
-_INSTEAD = {
-    "bytes": "use base64 or hexadecimal text",
-    "set": "use sorted(...), a list",
-    "frozenset": "use sorted(...), a list",
-    "tuple": "use a list",
-    "datetime": "use .isoformat(), a string",
-    "date": "use .isoformat(), a string",
-    "Decimal": "use str(...)",
-    "coroutine": "use a plain function, not `async def`",
-}
+def _require_utf8(text: str, where: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotJSON(
+            f"{where} has a lone surrogate; use text.encode('utf-8', 'replace')"
+        ) from None

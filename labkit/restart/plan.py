@@ -1,119 +1,72 @@
-"""The plan: a goal and fixed steps, checked whole before anything is stored, so that a restart never has to doubt it."""
-
-from __future__ import annotations
+"""The plan: a goal and fixed steps, checked whole at `create`, so that no later run need doubt it."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Any
 
-from labkit.errors import BadInput
-from labkit.jsonvalues import NotJSON, to_json
+from labkit.errors import BadInput, LabkitError
+from labkit.jsonvalues import to_json
 
-__all__ = ["FIELDS", "Plan", "check_task_id", "read_plan"]
-
-Plan = dict[
-    str, Any
-]  # {"goal": str, "steps": [{"tool": str, "input": {...}}, ...]}, as read_plan has checked it
-
-FIELDS = {  # of each built-in tool: what its input holds, what it needs from the step named by `from`, what it gives
-    "fetch": (("path",), None, ("chars", "sha256", "text")),
-    "summarize": (("from",), "text", ("engine", "summary")),
-    "write_artifact": (("from",), "summary", ("deduplicated", "path")),
+TASK_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # can be part of a file's name anywhere
+BUILT_IN = {  # the one key of a tool's input, what it needs from the step `from`, what it gives
+    "fetch": ("path", "", ("chars", "sha256", "text")),
+    "summarize": ("from", "text", ("engine", "summary")),
+    "write_artifact": ("from", "summary", ("deduplicated", "path")),
 }
-
-TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def check_task_id(task_id: str) -> None:
-    """Raises BadInput unless the id can be a part of a file's name on every system, the same bytes everywhere."""
-    if not TASK_ID.fullmatch(task_id):
-        raise BadInput(
-            f"task id {task_id[:120]!r}: use 1 to 100 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
-        )
+    rule = "use 1 to 100 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
+    _require(TASK_ID.fullmatch(task_id), f"task id {task_id[:110]!r}: {rule}")
 
 
-def read_plan(text: bytes, name: str, tools: Mapping[str, Any]) -> Plan:
-    """The plan in a file's bytes. Raises BadInput with the path of the first fault, as in `steps[2].input.from`."""
+def read_plan(content: bytes, tools: Collection[str]) -> dict[str, Any]:
+    """The plan, or BadInput with the path of its first fault, as in `steps[2].input.from`."""
     try:
-        plan = json.loads(
-            text.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_unique
-        )
-        to_json(plan)
-        _check(plan, tools)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError, ValueError) as error:
-        raise BadInput(f"{name}: not JSON in UTF-8 ({error})") from None
-    except (NotJSON, BadInput) as error:
-        raise BadInput(f"{name}: {error}") from None
-    return dict(plan)
+        plan = json.loads(content.decode("utf-8-sig"))
+        to_json(plan, "plan")
+    except (ValueError, RecursionError, LabkitError) as error:
+        raise BadInput(f"the plan is no JSON in UTF-8: {error}") from None
+    _require_keys(plan, "", ("goal", "steps"))
+    goal, steps = plan["goal"], plan["steps"]
+    _require(isinstance(goal, str) and goal.strip(), "goal: must be text")
+    _require(isinstance(steps, list) and steps, "steps: must be a list of at least one step")
+    for idx, step in enumerate(steps):
+        _check_step(f"steps[{idx}]", step, steps[:idx], tools)
+    return {"goal": goal, "steps": steps}
 
 
-def _check(plan: Any, tools: Mapping[str, Any]) -> None:
-    _require_keys(plan, "the plan", ("goal", "steps"))
-    if not (isinstance(plan["goal"], str) and plan["goal"].strip()):
-        raise BadInput("goal: must be a text that is not empty")
-    if not (isinstance(plan["steps"], list) and plan["steps"]):
-        raise BadInput("steps: must be a list of at least one step")
-    for idx, step in enumerate(plan["steps"]):
-        _check_step(idx, step, plan["steps"], tools)
-
-
-def _check_step(idx: int, step: Any, steps: list[Any], tools: Mapping[str, Any]) -> None:
-    here = f"steps[{idx}]"
+def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]) -> None:
     _require_keys(step, here, ("tool", "input"))
     tool, given = step["tool"], step["input"]
-    if not (isinstance(tool, str) and tool in tools):
-        raise BadInput(
-            f"{here}.tool: no tool is named {tool!r:.80}; there are {', '.join(sorted(tools))} (--tools FILE.py adds your own)"
-        )
-    keys, needs, _ = FIELDS.get(tool, (None, None, ()))
-    if keys:
-        _require_keys(given, f"{here}.input", keys)
-    elif not isinstance(given, dict):
-        raise BadInput(f"{here}.input: must be an object")
-    if tool == "fetch" and not (
-        isinstance(given["path"], str) and given["path"] and "\0" not in given["path"]
-    ):
-        raise BadInput(f"{here}.input.path: must be the path of a file")
+    known = isinstance(tool, str) and tool in tools
+    _require(known, f"{here}.tool: {tool!r:.80} is none of {', '.join(sorted(tools))}")
+    key, needs, _ = BUILT_IN.get(tool, ("", "", ()))
+    _require_keys(given, f"{here}.input", (key,) if key else None)
+    if key == "path":
+        path = isinstance(given[key], str) and given[key] and "\0" not in given[key]
+        _require(path, f"{here}.input.path: must be the path of a file")
     if "from" in given:
-        _check_source(f"{here}.input.from", given["from"], idx, steps, needs)
+        _check_from(f"{here}.input.from", given["from"], needs, earlier)
 
 
-def _check_source(here: str, source: Any, idx: int, steps: list[Any], needs: str | None) -> None:
-    if type(source) is not int or not 0 <= source < idx:  # a bool is an int to isinstance
-        raise BadInput(
-            f"{here}: must be the number of an earlier step ({f'0 to {idx - 1}' if idx else 'the first step has none'}), not {source!r:.80}"
-        )
-    tool = steps[source]["tool"]
-    if needs and tool in FIELDS and needs not in FIELDS[tool][2]:
-        raise BadInput(
-            f"{here}: step {source} ({tool}) gives {', '.join(FIELDS[tool][2])}; this step needs {needs}"
-        )
+def _check_from(here: str, source: Any, needs: str, earlier: list[Any]) -> None:
+    is_earlier = type(source) is int and 0 <= source < len(earlier)  # True is an int to isinstance
+    _require(is_earlier, f"{here}: {source!r:.80} is not the number of an earlier step")
+    tool = earlier[source]["tool"]
+    gives = BUILT_IN[tool][2] if tool in BUILT_IN else (needs,)
+    _require(not needs or needs in gives, f"{here}: {tool} gives {gives}, not {needs!r}")
 
 
-def _require_keys(value: Any, here: str, keys: tuple[str, ...]) -> None:
-    if not isinstance(value, dict):
-        raise BadInput(f"{here}: must be an object with {' and '.join(keys)}")
-    for key in keys:
-        if key not in value:
-            raise BadInput(
-                f"{here}.{key}: is missing" if here != "the plan" else f"{key}: is missing"
-            )
-    for key in value:
-        if key not in keys:
-            raise BadInput(f"{here}: unknown key {key!r:.80}; use {' and '.join(keys)} only")
+def _require_keys(value: Any, here: str, keys: tuple[str, ...] | None) -> None:
+    """Exactly these keys, or with None any."""
+    _require(isinstance(value, dict), f"{here or 'the plan'}: must be an object")
+    for key in sorted(set(value) ^ set(keys)) if keys else ():
+        what = "does not belong here" if key in value else "is missing"
+        raise BadInput(f"{here}.{key:.80}: {what}".lstrip("."))
 
 
-def _refuse_constant(name: str) -> None:
-    raise BadInput(f"{name} is not a JSON number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """json keeps the last of two equal keys; a plan that says two things is refused."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise BadInput(
-            f"the key {next(k for k in keys if keys.count(k) > 1)!r:.80} appears twice in one object"
-        )
-    return found
+def _require(holds: object, fault: str) -> None:
+    if not holds:
+        raise BadInput(fault)
