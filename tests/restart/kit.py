@@ -1,0 +1,291 @@
+"""What the tests of the restart agent share: one folder with an agent in it, seen from outside.
+
+The witness lies outside the system under test: tools written for the tests append a line per call
+to it, the key first, and the published files are counted by listing their folder. What the journal
+says about effects is never taken for evidence.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+NOTES = "First line.\nSecond line.\n\nThird line.\nFourth line.\n"
+SUMMARY = "First line.\nSecond line.\nThird line."
+BUILT_IN_PLAN = {
+    "goal": "Summarize notes into a report",
+    "steps": [
+        {"tool": "fetch", "input": {"path": "input/notes.txt"}},
+        {"tool": "summarize", "input": {"from": 0}},
+        {"tool": "write_artifact", "input": {"from": 1}},
+    ],
+}
+WITNESSED_PLAN: dict[str, Any] = {
+    "goal": "The same, each call seen by the witness",
+    "steps": [
+        {"tool": "read_notes", "input": {"path": "input/notes.txt"}},
+        {"tool": "shorten", "input": {"from": 0}},
+        {"tool": "publish", "input": {"from": 1}},
+    ],
+}
+WITNESS = """\
+import os
+from labkit.restart import tools
+
+def _seen(key, what):
+    file = os.open("witness", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.write(file, f"{key} {what}\\n".encode())
+    os.close(file)
+"""
+WITNESSED_TOOLS = """
+def read_notes(input, ctx, idem_key):
+    _seen(idem_key, "read_notes")
+    return tools.fetch(input, ctx, idem_key)
+
+def shorten(input, ctx, idem_key):
+    _seen(idem_key, "shorten")
+    return tools.summarize(input, ctx, idem_key)
+
+def publish(input, ctx, idem_key):
+    _seen(idem_key, "publish")
+    return tools.write_artifact(input, ctx, idem_key)
+"""
+WAIT = """
+def wait(input, ctx, idem_key):
+    print("waiting", flush=True)
+    return open("go").read()
+"""
+CLOSES = {"step_finished", "step_recovered", "step_error"}
+PATIENCE_S = 30.0  # how long a test waits for something that comes at once, before it gives up
+
+needs_strace = pytest.mark.skipif(
+    shutil.which("strace") is None,
+    reason="strace is missing; on Debian and Ubuntu: apt-get install strace",
+)
+
+
+class Ran(NamedTuple):
+    """A command that has ended. `code` is negative after a signal."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Desk:
+    """A folder with notes, plans, tools and a database, and the real command started in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.db, self.artifacts = folder, folder / "state.db", folder / "artifacts"
+        self.write("input/notes.txt", NOTES)
+        self.plan(BUILT_IN_PLAN)
+        self._running: list[subprocess.Popen[str]] = []
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def plan(self, plan: Any, name: str = "plan.json") -> Path:
+        return self.write(name, plan if isinstance(plan, bytes | str) else json.dumps(plan))
+
+    def tools(self, source: str) -> None:
+        """From now on each `create` and `run` gets these tools; they can tell the witness."""
+        self.write("tools.py", WITNESS + source)
+
+    def start(
+        self, *args: str, env: Mapping[str, str] | None = None, before: Sequence[str] = (),
+        stdout: Any = subprocess.PIPE, options: Mapping[str, Any] | None = None,
+    ) -> subprocess.Popen[str]:  # fmt: skip
+        """The real command in a real process; `before` stands before it, as `strace` does."""
+        argv = [*before, sys.executable, "-m", "labkit.restart", *self._with_tools(args)]
+        process = subprocess.Popen(
+            argv, cwd=self.folder, env=environment(env), stdin=subprocess.DEVNULL, stdout=stdout,
+            stderr=subprocess.PIPE, text=True, encoding="utf-8", **(options or {}),
+        )  # fmt: skip
+        self._running.append(process)
+        return process
+
+    def run(
+        self, *args: str, env: Mapping[str, str] | None = None, before: Sequence[str] = (),
+        stdout: Any = subprocess.PIPE,
+    ) -> Ran:  # fmt: skip
+        return ended(self.start(*args, env=env, before=before, stdout=stdout))
+
+    def create(self, plan: Any = None, task: str = "t") -> None:
+        if plan is not None:
+            self.plan(plan)
+        created = self.run("create", task, "plan.json")
+        assert created.code == 0, created
+
+    def crash(self, where: str, *args: str) -> None:
+        """Runs the task into a crash point, and proves that the kill was delivered."""
+        assert self.run(*(args or ("run", "t")), env={"AGENT_CRASH_AT": where}).code == -9
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """Read-only; single columns come as values, others as tuples."""
+        uri = f"file:{self.db}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as connection:
+            found = connection.execute(sql, values).fetchall()
+        return [row[0] if len(row) == 1 else row for row in found]
+
+    def change(self, sql: str) -> None:
+        """What another program does to the database."""
+        with closing(sqlite3.connect(self.db, timeout=10)) as connection, connection:
+            connection.executescript(sql)
+
+    def kinds(self, task: str = "t") -> list[str]:
+        return self.rows("SELECT kind FROM events WHERE task_id = ? ORDER BY seq", task)
+
+    def data(self, kind: str) -> list[Any]:
+        sql = "SELECT data FROM events WHERE kind = ? ORDER BY seq"
+        return [json.loads(data) for data in self.rows(sql, kind)]
+
+    def statuses(self) -> list[str]:
+        """The task's, then those of its steps."""
+        return self.rows("SELECT status FROM tasks UNION ALL SELECT status FROM steps")
+
+    def calls(self) -> Counter[str]:
+        """How often each key's effect happened, as the witness saw it."""
+        path = self.folder / "witness"
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return Counter(line.split()[0] for line in lines)
+
+    def published(self) -> dict[str, str]:
+        """Name and content of each published file, and of any temporary file left behind."""
+        found = sorted(self.artifacts.iterdir()) if self.artifacts.exists() else []
+        return {path.name: path.read_text("utf-8") for path in found}
+
+    def pipe(self, name: str) -> Path:
+        """A named pipe: who reads it waits for who writes it, so that no test has to sleep."""
+        os.mkfifo(self.folder / name)
+        return self.folder / name
+
+    def wait_for_row(self, sql: str) -> None:
+        """Until the query finds a row."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.rows(sql):
+            assert time.monotonic() < end, f"no row came: {sql}"
+            select.select([], [], [], 0.002)
+
+    def require_balanced(self, task: str = "t") -> None:
+        """Promise 5: every `step_started` is closed exactly once, before the step starts again."""
+        open_steps: set[int] = set()
+        sql = "SELECT kind, step_idx FROM events WHERE task_id = ? ORDER BY seq"
+        for kind, idx in self.rows(sql, task):
+            if kind == "step_started":
+                assert idx not in open_steps
+                open_steps.add(idx)
+            elif kind in CLOSES:
+                assert idx in open_steps
+                open_steps.remove(idx)
+        assert not open_steps
+
+    def end_all(self) -> None:
+        """Only what this desk started, and only what a failed test left running."""
+        for process in self._running:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+    def _with_tools(self, args: Sequence[str]) -> list[str]:
+        uses = (self.folder / "tools.py").exists() and {"create", "run"} & set(args)
+        return [*(["--tools", "tools.py"] if uses else []), *args]
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's, without what would steer an agent."""
+    steering = ("AGENT_", "LABKIT_RUN_IDS", "LABKIT_CLOCK", "OLLAMA_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
+    return {**kept, **(extra or {})}
+
+
+def ended(process: subprocess.Popen[str]) -> Ran:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    return Ran(process.returncode, out or "", err)
+
+
+def refused(ran: Ran, code: int, *words: str) -> None:
+    """Exit code, and one line on stderr: what, where, what to do; never a traceback."""
+    assert ran.code == code, ran
+    assert len(ran.err.splitlines()) == 1, ran.err
+    assert "Traceback" not in ran.err
+    for word in words:
+        assert word in ran.err, ran.err
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    fd = os.open(path, flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def tell(pipe: Path, text: str = "go\n") -> None:
+    """Writes to a named pipe whose reader is there, or comes; a missing reader is an error."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            with opened(pipe, os.O_WRONLY | os.O_NONBLOCK) as fd:
+                os.write(fd, text.encode())
+            return
+        except OSError as error:  # ENXIO: nobody reads it yet
+            if error.errno != errno.ENXIO or time.monotonic() > end:
+                raise
+            select.select([], [], [], 0.002)
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    """The next line of a process's output."""
+    assert process.stdout
+    ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+    assert ready, "no line came"
+    return process.stdout.readline().strip()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL from outside, proved delivered."""
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGKILL
+
+
+class Strace:
+    """`strace` as injector of one fault into one class of calls on a desk's files."""
+
+    def __init__(self, desk: Desk, calls: str, inject: str = "") -> None:
+        self.trace = desk.folder.parent / f"{desk.folder.name}.trace"
+        self.calls, self.inject, self.desk = calls, inject, desk
+
+    def argv(self, *paths: str) -> list[str]:
+        """Without paths: every file. A path is watched as it is and relative to the desk."""
+        watch = [str(p) for path in paths for p in (self.desk.folder / path, path)]
+        inject = ["-e", f"inject={self.inject}"] if self.inject else []
+        options = [option for path in watch for option in ("-P", path)]
+        return ["strace", "-f", "-qq", "-o", str(self.trace), "-e", f"trace={self.calls}",
+                *options, *inject]  # fmt: skip
+
+    def lines(self) -> list[str]:
+        return self.trace.read_text("utf-8", "replace").splitlines()
+
+    def injected(self) -> int:
+        """How many calls got the fault: an injury counts only when it is proved delivered."""
+        return sum("(INJECTED)" in line for line in self.lines())
