@@ -5,6 +5,7 @@ The tables of a database are a cache of this fold. That the two agree is one of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -113,45 +114,44 @@ class Attempt(NamedTuple):
     attempt: int | None
     started_seq: int
     started_at: float
-    ended_seq: int | None = None
-    ended_at: float | None = None
-    ended: str | None = None
-    ended_by: str | None = None
+    ended_seq: int | None
+    ended_at: float | None
+    ended: str | None
+    ended_by: str | None
 
 
 def pair(events: Iterable[Event]) -> tuple[list[Attempt], list[Event]]:
     """Each step_started with the event that closes it, and the closers that close nothing."""
-    attempts: list[Attempt] = []
+    started: list[Event] = []
+    closers: dict[int, Event] = {}
     strays: list[Event] = []
     opened: dict[tuple[str, int | None], int] = {}
     for event in events:
-        key = (event.task_id, event.step_idx)
         if event.kind == "step_started":
-            opened[key] = len(attempts)  # an attempt still open here stays open: a law reports it
-            attempts.append(_opened(event))
+            # An attempt that is still open here stays open: a law reports it.
+            opened[event.task_id, event.step_idx] = event.seq
+            started.append(event)
         elif event.kind in CLOSERS:
-            index = opened.pop(key, None)
-            if index is None:
+            seq = opened.pop((event.task_id, event.step_idx), None)
+            if seq is None:
                 strays.append(event)
             else:
-                attempts[index] = _closed(attempts[index], event)
-    return attempts, strays
+                closers[seq] = event
+    return [_attempt(event, closers.get(event.seq)) for event in started], strays
 
 
-def _opened(event: Event) -> Attempt:
+def _attempt(start: Event, end: Event | None) -> Attempt:
     return Attempt(
-        event.task_id, event.run_id, event.owner, event.step_idx, event.step, event.attempt,
-        event.seq, event.ts,
+        start.task_id, start.run_id, start.owner, start.step_idx, start.step, start.attempt,
+        start.seq, start.ts, *(_end(end) if end else (None, None, None, None)),
     )  # fmt: skip
 
 
-def _closed(attempt: Attempt, event: Event) -> Attempt:
-    ended = event.kind.removeprefix("step_")
-    if ended == "error" and event.detail("interrupted"):
-        ended = "interrupted"
-    return attempt._replace(
-        ended_seq=event.seq, ended_at=event.ts, ended=ended, ended_by=event.owner
-    )
+def _end(event: Event) -> tuple[int, float, str, str | None]:
+    how = event.kind.removeprefix("step_")
+    if how == "error" and event.detail("interrupted"):
+        how = "interrupted"
+    return event.seq, event.ts, how, event.owner
 
 
 class Lane(NamedTuple):
@@ -174,29 +174,20 @@ class Lane(NamedTuple):
 
 def lanes(events: Iterable[Event]) -> list[Lane]:
     """One lane for each owner on each task, in the order of their first entries."""
-    found: dict[tuple[str, str], Lane] = {}
+    ends: dict[tuple[str, str], tuple[Event, Event]] = {}
+    recovered: Counter[tuple[str, str]] = Counter()
     for event in events:
-        if event.owner is None:
-            continue
-        key = (event.task_id, event.owner)
-        lane = found.get(key) or Lane(
-            event.task_id,
-            event.run_id,
-            event.owner,
-            event.seq,
-            event.ts,
-            event.seq,
-            event.ts,
-            0,
-            None,
+        if event.owner is not None:
+            key = (event.task_id, event.owner)
+            ends[key] = (ends[key][0] if key in ends else event, event)
+            recovered[key] += event.kind == "step_recovered"
+    return [
+        Lane(
+            task, first.run_id, owner, first.seq, first.ts, last.seq, last.ts,
+            recovered[task, owner], _ending(last),
         )
-        found[key] = lane._replace(
-            last_seq=event.seq,
-            last_at=event.ts,
-            recovered=lane.recovered + (event.kind == "step_recovered"),
-            ended=_ending(event),
-        )
-    return list(found.values())
+        for (task, owner), (first, last) in ends.items()
+    ]  # fmt: skip
 
 
 def _ending(event: Event) -> str | None:

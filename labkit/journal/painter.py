@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib import font_manager
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
@@ -69,6 +70,7 @@ class Ink(NamedTuple):
     line: str
 
 
+Floats = npt.NDArray[np.float64]
 INKS = {False: Ink("black", "white", "#767676"), True: Ink("white", "#111111", "#8a8a8a")}
 
 
@@ -95,98 +97,101 @@ class _Painter:
         figure.set_size_inches(size.width, self.height)
         figure.set_facecolor(ink.paper)
         self.axes = figure.add_subplot(facecolor=ink.paper)
-        places = list(self._places())
-        self.first, self.last = min(places), max(places)
-        self.last = max(self.last, self.first + (1 if by == "order" else 1e-3))
+        self.y = np.array([bar.lane for bar in chart.bars], dtype=float)
+        left, right = self._bar_ends()
+        # A clock may jump back: the first entry need not be leftmost.
+        first = self._x(chart.first_seq, chart.first_at)
+        places = np.concatenate([left, right, *self._lane_ends(), [first]])
+        self.first = float(places.min())
+        self.last = max(float(places.max()), self.first + (1 if by == "order" else 1e-3))
         self.span = self.last - self.first
-        self.shortest = SHORTEST[by] * (1 if by == "order" else self.span)
-
-    def _places(self) -> Iterator[float]:
-        """All that has an x. A clock may jump back, so the first entry need not be leftmost."""
-        yield self._x(self.chart.first_seq, self.chart.first_at)
-        for lane in self.chart.lanes:
-            yield self._x(lane.first_seq, lane.first_at)
-            yield self._x(lane.last_seq, lane.last_at)
-        for bar in self.chart.bars:
-            yield from self._ends(bar, 0)
+        shortest = SHORTEST[by] * (1 if by == "order" else self.span)
+        self.left, self.right = left, np.maximum(right, left + shortest)
+        self.edges = self._right_edges()
 
     def _x(self, seq: int, at: float) -> float:
         return float(seq) if self.by == "order" else at - self.chart.first_at
 
-    def _ends(self, bar: Bar, shortest: float) -> tuple[float, float]:
-        a, b = self._x(bar.begin_seq, bar.begin_at), self._x(bar.end_seq, bar.end_at)
-        return min(a, b), max(a, b, min(a, b) + shortest)
+    def _bar_ends(self) -> tuple[Floats, Floats]:
+        ends = [
+            (self._x(bar.begin_seq, bar.begin_at), self._x(bar.end_seq, bar.end_at))
+            for bar in self.chart.bars
+        ]
+        a, b = np.array(ends, dtype=float).reshape(-1, 2).T
+        return np.minimum(a, b), np.maximum(a, b)
+
+    def _lane_ends(self) -> tuple[Floats, Floats]:
+        first = [self._x(lane.first_seq, lane.first_at) for lane in self.chart.lanes]
+        last = [self._x(lane.last_seq, lane.last_at) for lane in self.chart.lanes]
+        return np.array(first, dtype=float), np.array(last, dtype=float)
+
+    def _right_edges(self) -> Floats:
+        """Where each lane ends in the picture: at its last entry, or right of its last bar."""
+        edges = self._lane_ends()[1]
+        np.maximum.at(edges, self.y.astype(int), self.right)
+        return edges
 
     def lanes(self) -> None:
-        lines = [
-            [(self._x(lane.first_seq, lane.first_at), y), (self._x(lane.last_seq, lane.last_at), y)]
-            for y, lane in enumerate(self.chart.lanes)
-        ]
-        collection = LineCollection(lines, colors=self.ink.line, linewidths=1.2, zorder=1)
+        y = np.arange(len(self.chart.lanes), dtype=float)
+        first, last = self._lane_ends()
+        lines = np.stack([np.stack([first, y], 1), np.stack([last, y], 1)], 1)
+        collection = LineCollection(list(lines), colors=self.ink.line, linewidths=1.2, zorder=1)
         self.axes.add_collection(collection, autolim=False)
 
     def bars(self) -> None:
+        outcome_of = np.array([bar.outcome for bar in self.chart.bars])
         for outcome in OUTCOMES:
-            bars = [bar for bar in self.chart.bars if bar.outcome == outcome]
-            if bars:
+            chosen = outcome_of == outcome
+            if chosen.any():
                 face, hatch = FACES[outcome]
                 collection = PolyCollection(
-                    self._corners(bars), facecolors=face, edgecolors=self.ink.paper,
+                    self._corners(chosen), facecolors=face, edgecolors=self.ink.paper,
                     linewidths=0.6, hatch=hatch, zorder=2, in_layout=False,
                 )  # fmt: skip
                 self.axes.add_collection(collection, autolim=False)
 
-    def _corners(self, bars: list[Bar]) -> Any:
-        left, right = np.array([self._ends(bar, self.shortest) for bar in bars]).T
-        y = np.array([bar.lane for bar in bars], dtype=float)
+    def _corners(self, chosen: Any) -> Any:
+        left, right, y = self.left[chosen], self.right[chosen], self.y[chosen]
         x_of_corners = np.stack([left, right, right, left], axis=1)
         y_of_corners = np.stack([y - 0.22, y - 0.22, y + 0.22, y + 0.22], axis=1)
         return np.stack([x_of_corners, y_of_corners], axis=2)
 
     def marks(self) -> None:
-        edges = self._right_edges()
         size = self.size.font * 0.75 if len(self.chart.lanes) <= MAX_WORDS else 3
         for what in dict.fromkeys(mark.what for mark in self.chart.marks):
             marks = [mark for mark in self.chart.marks if mark.what == what]
             at_end = what in ENDINGS
             self.axes.plot(
-                [edges[m.lane] if at_end else self._x(m.seq, m.at) for m in marks],
+                [self.edges[m.lane] if at_end else self._x(m.seq, m.at) for m in marks],
                 [m.lane for m in marks],
                 linestyle="", marker=MARKERS[what], markersize=size, color=self.ink.text,
                 markeredgecolor=self.ink.paper, markeredgewidth=0.7, zorder=3, in_layout=False,
             )  # fmt: skip
 
-    def _right_edges(self) -> list[float]:
-        """Where each lane ends in the picture: at its last entry, or right of its last bar."""
-        edges = [self._x(lane.last_seq, lane.last_at) for lane in self.chart.lanes]
-        for bar in self.chart.bars:
-            edges[bar.lane] = max(edges[bar.lane], self._ends(bar, self.shortest)[1])
-        return edges
-
     def step_names(self) -> None:
         """Above each bar as many of its words as fit before the next bar, by a usual letter."""
         inches = (self.size.width - self.size.font * 0.2) / (self.span * 1.27)
         letter = self.size.font * 0.6 / 72
-        for bar, room in self._rooms():
+        for bar, left, room in self._rooms():
             again = f" #{bar.attempt}" if (bar.attempt or 1) > 1 else ""
             for text in (
                 f"{bar.step_idx} {plain(bar.step or '')}{again}",
                 f"{bar.step_idx}{again}",
             ):
                 if len(text) * letter <= room * inches:
-                    self._write(self._ends(bar, 0)[0], bar.lane - 0.27, text, "bottom")
+                    self._write(left, bar.lane - 0.27, text, "bottom")
                     break
 
-    def _rooms(self) -> Iterator[tuple[Bar, float]]:
-        following: dict[int, float] = {}
-        for bar in reversed(self.chart.bars):
-            left = self._ends(bar, 0)[0]
-            yield bar, following.get(bar.lane, self.last + self.span * 0.25) - left
+    def _rooms(self) -> Iterator[tuple[Bar, float, float]]:
+        """Each bar, its left, and how far it is from there to the next bar of its lane."""
+        following = dict.fromkeys(range(len(self.chart.lanes)), self.last + self.span * 0.25)
+        for bar, left in reversed(list(zip(self.chart.bars, self.left, strict=True))):
+            yield bar, left, following[bar.lane] - left
             following[bar.lane] = left
 
     def endings(self) -> None:
         gap = self.span * 0.015
-        for y, (edge, word) in enumerate(zip(self._right_edges(), self.chart.endings, strict=True)):
+        for y, (edge, word) in enumerate(zip(self.edges, self.chart.endings, strict=True)):
             self._write(edge + gap, y, word, "center")
 
     def _write(self, x: float, y: float, text: str, side: str) -> None:

@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any, NamedTuple
 
 from labkit.database import Database
@@ -93,6 +92,13 @@ class Reader(Database):
         with self._named():
             yield from self.cursor(sql, values)
 
+    def pieces(self, sql: str, values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows, 250 at a time: with 700 new tuples at once the garbage collector begins."""
+        with self._named():
+            cursor = self.cursor(sql, values)
+            while piece := cursor.fetchmany(250):
+                yield piece
+
     @property
     def has_journal(self) -> bool:
         query = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND name = 'journal'"
@@ -151,9 +157,8 @@ def read_columns(reader: Reader, task: str | None = None) -> list[list[Any]]:
     """The events as ten lists: what a frame is made of, without a million records in between."""
     where, values = _of_task("task_id", task)
     columns: list[list[Any]] = [[] for _ in EVENT_COLUMNS]
-    rows = _rows(reader, f"{_SELECT} WHERE {where} ORDER BY seq", values)
-    # In pieces: a list of a million tuples is visited by the garbage collector again and again.
-    while piece := list(islice(rows, 1000)):
+    query = f"{_SELECT} WHERE {where} ORDER BY seq"
+    for piece in reader.pieces(query, values) if reader.has_journal else ():
         for column, part in zip(columns, zip(*piece, strict=True), strict=True):
             column.extend(part)
     return columns
