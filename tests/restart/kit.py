@@ -79,6 +79,11 @@ needs_strace = pytest.mark.skipif(
 )
 
 
+needs_dev_full = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="there is no /dev/full here; Linux has it"
+)
+
+
 class Ran(NamedTuple):
     """A command that has ended. `code` is negative after a signal."""
 
