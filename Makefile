@@ -48,7 +48,7 @@ lab: $(MADE)
 	@echo "make: starting JupyterLab; Ctrl-C twice stops it"
 	@root=; [ "$$(id -u)" = 0 ] && root=--allow-root; cd workbook && \
 		JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root \
-		--LabApp.default_url=/lab/tree/00-start-here.ipynb $(LAB_ARGS)
+		--log-level=WARN --LabApp.default_url=/lab/tree/00-start-here.ipynb $(LAB_ARGS)
 
 test: $(MADE)
 	@$(COMPILE)

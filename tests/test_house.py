@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -70,16 +71,49 @@ def test_the_makefile_has_its_targets() -> None:
     assert re.findall(r"^make (\w+) ", helped.stdout, re.MULTILINE) == targets
 
 
-def test_an_old_python_is_one_line(tmp_path: Path) -> None:
+def program(folder: Path, name: str, script: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lacking", "message"),
+    [
+        ("python", "Python 3.11 or newer is needed and not found; "),
+        ("venv", "python-without-venv has no venv module; "),
+        ("space", "less than 1500 MB free on this disk; "),
+    ],
+)
+def test_what_make_lacks_is_one_line(tmp_path: Path, lacking: str, message: str) -> None:
+    """Nothing is built: each is found out before the virtual environment is begun."""
     (tmp_path / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
     for name in ("pyproject.toml", "constraints.txt"):
         (tmp_path / name).touch()
-    argv = ["make", "-C", str(tmp_path), "--no-print-directory", "test", "PYTHON="]
-    ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+    program(tmp_path, "df", "echo header; echo disk 9000 7600 1400 90% /")
+    without_venv = program(tmp_path, "python-without-venv", "exit 1")
+    python = {"python": "", "venv": str(without_venv), "space": sys.executable}[lacking]
+    ran = subprocess.run(
+        ["make", "-C", str(tmp_path), "--no-print-directory", "test", f"PYTHON={python}"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     first, *rest = (ran.stdout + ran.stderr).splitlines()
-    assert first.startswith("make: Python 3.11 or newer is needed and not found; ")
+    assert first.startswith("make: ")
+    assert message in first
     assert len(rest) == 1  # make's own "Error 1"
     assert ran.returncode
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_the_devcontainer_opens_what_exists() -> None:
+    text = (ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8")
+    codespaces = json.loads(text)["customizations"]["codespaces"]
+    for name in codespaces["openFiles"]:
+        assert (ROOT / name.replace("workbook/", "notebooks/")).is_file()
 
 
 def test_jupyterlab_is_told_to_leave_the_network_alone() -> None:

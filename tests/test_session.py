@@ -1,0 +1,54 @@
+"""What conftest.py of the checkout promises for every session, seen failing on purpose."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
+
+LEAVES_A_CHILD = """\
+import pathlib, subprocess, sys
+def test_it():
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    child.returncode = 0  # so that Popen itself does not complain of it
+    pathlib.Path("pid").write_text(str(child.pid))
+"""
+LOOKS_AROUND = """\
+import os
+def test_it():
+    assert [name for name in os.environ if name.startswith("AGENT_")] == []
+    assert os.environ["LABKIT_HOME"] != "mine"
+"""
+
+
+def run_pytest(folder: Path, test: str) -> subprocess.CompletedProcess[str]:
+    text = CONFTEST.read_text("utf-8")
+    (folder / "conftest.py").write_text(text.replace("PATIENCE_S = 5.0", "PATIENCE_S = 0.1"))
+    (folder / "test_inner.py").write_text(test)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"],
+        cwd=folder,
+        env={**os.environ, "AGENT_CRASH_AT": "after_effect:0", "LABKIT_HOME": "mine"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_callers_settings_reach_no_test(tmp_path: Path) -> None:
+    ran = run_pytest(tmp_path, LOOKS_AROUND)
+    assert ran.returncode == 0, ran.stdout
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_a_process_left_alive_turns_the_session_red_and_is_ended(tmp_path: Path) -> None:
+    ran = run_pytest(tmp_path, LEAVES_A_CHILD)
+    assert "1 passed" in ran.stdout
+    assert "left alive by a test: " in ran.stdout
+    assert ran.returncode == 1
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
