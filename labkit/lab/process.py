@@ -149,7 +149,7 @@ class Process:
             if not running:
                 raise NotReady(
                     f"process {self.number} ended ({self.state}) before the journal had "
-                    f"{wanted}; run the cells from lab.begin on again"
+                    f"{wanted}; run the cells from lab.begin on again{self._last_words()}"
                 )
             if time.monotonic() > end:
                 raise NotReady(
@@ -170,6 +170,10 @@ class Process:
                 step_idx,
             )
         )
+
+    def _last_words(self) -> str:
+        lines = self._end().output.splitlines()
+        return f". Its last line was: {lines[-1]}" if lines else ""
 
     def _end(self) -> Result:
         if self._ended is None:

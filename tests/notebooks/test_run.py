@@ -1,0 +1,158 @@
+"""The originals run, show again what they show, leave nothing alive; and a test would notice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit.lab import content, regenerate
+from labkit.lab.content import Notebook
+from labkit.lab.places import originals
+from tests.conftest import run_python
+
+ALL = content.notebooks()
+NBVAL = ("-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=60", "-q", "-rf")
+SAMPLE = content.notebook("01")
+# pyzmq's kernel and nbclient's loop leave sockets to the garbage collector.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def marked(session: str) -> list[int]:
+    """The processes that inherited this LABKIT_SESSION, whoever started them."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"LABKIT_SESSION={session}\0".encode() in (process / "environ").read_bytes() + b"\0":
+                found.append(int(process.name))
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="scans /proc")
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.number)
+def test_a_second_run_shows_the_same_and_leaves_nothing_alive(
+    entry: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nbclient, unlike nbval, also fails on a magic that does not exist."""
+    session = f"notebook-{entry.number}-{os.getpid()}"
+    monkeypatch.setenv("LABKIT_SESSION", session)
+    path = tmp_path / entry.file
+    shutil.copyfile(originals() / entry.file, path)
+    assert not regenerate.regenerate(path), "run make notebooks, then read its git diff"
+    assert marked(session) == []
+
+
+def test_a_failing_cell_stores_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "bad.ipynb"
+    path.write_text(json.dumps(minimal("%no_such_magic")), encoding="utf-8")
+    before = path.read_bytes()
+    with pytest.raises(regenerate.CellFailed, match="no_such_magic"):
+        regenerate.regenerate(path)
+    assert path.read_bytes() == before
+
+
+def test_another_output_is_stored(tmp_path: Path) -> None:
+    path = tmp_path / "old.ipynb"
+    path.write_text(json.dumps(minimal("print('new')")), encoding="utf-8")
+    assert regenerate.regenerate(path) is True
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert stored["cells"][0]["outputs"][0]["text"] == ["new\n"]
+    assert stored["metadata"]["language_info"] == {"name": "python"}
+    assert regenerate.regenerate(path) is False
+
+
+def minimal(source: str) -> dict[str, Any]:
+    cell = {
+        "cell_type": "code", "id": "only", "metadata": {}, "source": [source],
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": ["old\n"]}],
+        "execution_count": 1,
+    }  # fmt: skip
+    metadata = {"kernelspec": regenerate.KERNEL, "language_info": {"name": "python"}}
+    return {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+
+
+def test_nbval_is_red_at_a_changed_word_and_nowhere_else(tmp_path: Path) -> None:
+    """The control of the whole check. All copies are run in one call, far from any conftest."""
+    original = json.loads((originals() / SAMPLE.file).read_text(encoding="utf-8"))
+    copies: dict[str, Callable[[dict[str, Any]], object]] = {
+        "untampered": lambda nb: None,
+        "another_word": lambda nb: tamper(nb, "text/plain", "killed", "spared"),
+        "another_picture": lambda nb: tamper(nb, "text/html", "<", "<!-- x --><"),
+    }
+    for name, change in copies.items():
+        copy = json.loads(json.dumps(original))
+        change(copy)
+        (tmp_path / f"{name}.ipynb").write_text(json.dumps(copy), encoding="utf-8")
+    ran = run_python(*NBVAL, "-p", "no:cacheprovider", ".", cwd=tmp_path)
+    plain = re.sub(r"\x1b\[\d+m", "", ran.out)
+    failed = re.findall(r"^FAILED (\S+?)\.ipynb::Cell (\d+)", plain, flags=re.M)
+    assert failed == [("another_word", str(tampered_cell(original)))], plain
+    assert ran.code == 1
+
+
+def tampered_cell(notebook: dict[str, Any]) -> int:
+    """Where nbval must be red; it counts code cells from 0."""
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return next(i for i, cell in enumerate(code) if "killed" in plain_output(cell))
+
+
+def plain_output(cell: dict[str, Any]) -> str:
+    texts = (output.get("data", {}).get("text/plain", "") for output in cell["outputs"])
+    return "".join("".join(text) for text in texts)
+
+
+def tamper(notebook: dict[str, Any], kind: str, old: str, new: str) -> None:
+    """Changes the first output that has `old` in it."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            text = "".join(data.get(kind, ""))
+            if old in text:
+                data[kind] = text.replace(old, new, 1)
+                return
+    raise AssertionError(f"no output has {old!r}")
+
+
+HANGING = """
+import sys
+from labkit import lab
+lab.begin("05")
+lab.run("agent create notes plan.json")
+lab.wait_for(lab.start("agent run notes", AGENT_STEP_DELAY="600"), "step_started", step_idx=0)
+print("waiting", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="scans /proc")
+def test_an_agent_dies_with_a_killed_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No clean-up code of the kernel runs; the guard sees its pipe close."""
+    session = f"kernel-{os.getpid()}"
+    monkeypatch.setenv("LABKIT_SESSION", session)
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as kernel:
+        assert kernel.stdout is not None
+        while (line := kernel.stdout.readline()) != "waiting\n":
+            assert line, "the kernel ended early"
+        assert len(marked(session)) >= 2, "the agent and the kernel are alive"
+        kernel.send_signal(signal.SIGKILL)
+    while marked(session):  # the guard needs a moment; the time limit of the test bounds it
+        pass
