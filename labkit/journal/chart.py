@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 from labkit.errors import UnknownTask
 from labkit.journal.fold import Attempt, Lane, fold, lanes, pair
-from labkit.journal.reading import Event, read_events, read_steps, snapshot
+from labkit.journal.reading import Event, plain, read_events, read_steps, snapshot
 
-__all__ = ["MAX_LANES", "OUTCOMES", "Bar", "Chart", "Mark", "Source", "plain", "read_chart"]
+__all__ = ["MAX_LANES", "OUTCOMES", "Bar", "Chart", "Mark", "Source", "make_chart", "read_chart"]
 
 MAX_LANES = 1000
 
@@ -191,14 +191,6 @@ def _last_marks(shown: list[Lane], endings: list[str]) -> Iterator[Mark]:
     for number, (lane, ending) in enumerate(zip(shown, endings, strict=True)):
         if ending != "interrupted":  # its own entry has that mark already
             yield Mark(number, ending, None, None, None, lane.last_seq, lane.last_at)
-
-
-def plain(text: str, limit: int = 60) -> str:
-    """Text of a journal as one short printable line: no control character reaches a terminal or a
-    title.
-    """
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def _count(number: int, word: str) -> str:

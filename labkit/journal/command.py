@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sqlite3
 import sys
@@ -10,17 +11,21 @@ from typing import NoReturn
 
 from labkit.errors import BadInput, Fatal, LabkitError, NotFound, StorageFault, UsageError
 from labkit.files import sync_folder
-from labkit.journal.reading import open_journal
+from labkit.journal.reading import open_journal, plain
 
 __all__ = ["copy", "main"]
 
 
 def main(argv: list[str]) -> int:
     """Runs one command and returns its exit code; an error is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal in ASCII must not end in a traceback
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         _run(_parse(argv))
+        sys.stdout.flush()
     except (LabkitError, Fatal) as error:
-        print(f"labkit journal: {error}", file=sys.stderr)
+        print(f"labkit journal: {plain(str(error), 1000)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # `... | head`; the null device takes what Python flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -100,4 +105,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     reading.add_argument(
         "--width", type=int, default=100, help="columns for the bars (default 100)"
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.command == "timeline" and args.width < 1:
+        parser.error("--width must be 1 or more")
+    return args

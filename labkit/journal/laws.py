@@ -16,7 +16,6 @@ from typing import NamedTuple
 from labkit.journal.fold import CLOSERS, Attempt, StepNow, TaskNow, fold, pair
 from labkit.journal.reading import (
     Event,
-    Reader,
     StepRow,
     TaskRow,
     read_events,
@@ -25,7 +24,18 @@ from labkit.journal.reading import (
     snapshot,
 )
 
-__all__ = ["BROKEN", "HELD", "NOT_JUDGED", "Finding", "Verdict", "Witness", "judge", "judge_file"]
+__all__ = [
+    "BROKEN",
+    "HELD",
+    "NOT_JUDGED",
+    "Evidence",
+    "Finding",
+    "Verdict",
+    "Witness",
+    "collect",
+    "judge",
+    "judge_file",
+]
 
 HELD, BROKEN, NOT_JUDGED = "held", "broken", "not judged"
 
@@ -79,8 +89,8 @@ def judge_file(
 ) -> tuple[Verdict, ...]:
     """The verdicts on a journal's file, from one snapshot. Raises what `snapshot` raises."""
     with snapshot(path) as reader:
-        evidence = _collect(reader, task)
-    return judge(evidence, witness)
+        rows = list(read_events(reader, task)), read_tasks(reader, task), read_steps(reader, task)
+    return judge(collect(*rows), witness)
 
 
 def judge(evidence: Evidence, witness: Witness | None = None) -> tuple[Verdict, ...]:
@@ -100,10 +110,9 @@ def judge(evidence: Evidence, witness: Witness | None = None) -> tuple[Verdict, 
     )
 
 
-def _collect(reader: Reader, task: str | None) -> Evidence:
-    events = list(read_events(reader, task))
+def collect(events: list[Event], tasks: list[TaskRow], steps: list[StepRow]) -> Evidence:
+    """What the laws judge, from the rows of the three tables."""
     attempts, strays = pair(events)
-    tasks, steps = read_tasks(reader, task), read_steps(reader, task)
     return Evidence(events, tasks, steps, attempts, strays, fold(events))
 
 
@@ -283,6 +292,8 @@ def _after_the_end(evidence: Evidence) -> Iterator[Finding]:
         if end and not (end.kind == "task_failed" and event.kind == "task_retried"):
             text = f"{event.kind} of task {event.task_id} after its {end.kind}"
             yield Finding(text, (end.seq, event.seq))
+        elif event.kind == "task_retried" and not end:
+            yield Finding(f"task {event.task_id} was retried, but had not failed", (event.seq,))
         if event.kind in ("task_done", "task_failed"):
             ends[event.task_id] = event
 

@@ -19,7 +19,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from labkit.journal.chart import AT_WORK, KILLED, OUTCOMES, WITHOUT_ENTRY, Bar, Chart, plain
+from labkit.journal.chart import AT_WORK, KILLED, OUTCOMES, WITHOUT_ENTRY, Bar, Chart
+from labkit.journal.reading import plain
 
 __all__ = ["FACES", "SIZES", "Size", "paint"]
 

@@ -25,6 +25,7 @@ __all__ = [
     "StepRow",
     "TaskRow",
     "open_journal",
+    "plain",
     "read_columns",
     "read_events",
     "read_steps",
@@ -177,6 +178,14 @@ def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
         FROM steps WHERE {where} ORDER BY task_id, idx"""
     rows = _rows(reader, query, values)
     return [StepRow._make((*row[:5], bool(row[5]), bool(row[6]))) for row in rows]
+
+
+def plain(text: str, limit: int = 60) -> str:
+    """Text of a journal as one short printable line: no control character reaches a terminal or a
+    title.
+    """
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def _rows(reader: Reader, query: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from labkit.errors import UnknownTask
 from labkit.journal.fold import Lane, lanes
-from labkit.journal.reading import Event, read_events, read_steps, snapshot
+from labkit.journal.reading import Event, plain, read_events, read_steps, snapshot
 
 __all__ = ["sentences", "tell"]
 
@@ -40,7 +40,7 @@ def _sentence(event: Event, deduplicated: set[int]) -> str:
     if tell_one := _TELLERS.get(event.kind):
         text = tell_one(event)
     else:
-        text = f"{event.kind} was recorded."
+        text = f"{plain(event.kind)} was recorded."
     if event.kind == "step_finished" and event.step_idx in deduplicated:
         text += " Its effect was there already, from an earlier attempt: nothing was done twice."
     return text
@@ -48,27 +48,27 @@ def _sentence(event: Event, deduplicated: set[int]) -> str:
 
 def _silence(lane: Lane, *, is_last: bool) -> str:
     if is_last:  # a journal cannot tell a dead process from a slow one
-        return f"Run {lane.owner} has left no entry since: it has ended, or it is still at work."
-    return f"Run {lane.owner} left no further entry: it ended without one."
+        return f"Run {plain(lane.owner)} has left no entry since: it ended, or is still at work."
+    return f"Run {plain(lane.owner)} left no further entry: it ended without one."
 
 
 def _created(event: Event) -> str:
     count = event.detail("steps")
-    return f"Task {event.task_id} was created with {count} step{'' if count == 1 else 's'}."
+    return f"Task {plain(event.task_id)} was created with {count} step{'' if count == 1 else 's'}."
 
 
 def _run_started(event: Event) -> str:
     recovered = event.detail("recovered")
     after = f", after it recovered {_list(recovered)}" if recovered else ""
-    return f"Run {event.run_id} began{after}."
+    return f"Run {_run(event)} began{after}."
 
 
 def _recovered(event: Event) -> str:
-    return f"Run {event.run_id} found {_step(event)} in progress and moved it back to pending."
+    return f"Run {_run(event)} found {_step(event)} in progress and moved it back to pending."
 
 
 def _started(event: Event) -> str:
-    return f"Run {event.run_id} began attempt {event.attempt} of {_step(event)}."
+    return f"Run {_run(event)} began attempt {event.attempt} of {_step(event)}."
 
 
 def _finished(event: Event) -> str:
@@ -96,8 +96,12 @@ def _retried(event: Event) -> str:
     return f"A retry moved {_step(event)} back to pending, with fresh attempts."
 
 
+def _run(event: Event) -> str:
+    return plain(event.run_id or "without an id")
+
+
 def _step(event: Event, first: str = "s") -> str:
-    name = f" ({event.step})" if event.step else ""
+    name = f" ({plain(event.step)})" if event.step else ""
     return f"{first}tep {event.step_idx}{name}"
 
 
@@ -107,8 +111,7 @@ def _list(indexes: list[int]) -> str:
 
 def _line(value: object) -> str:
     """An error's text may be long and have line breaks; a sentence has neither."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return plain(" ".join(str(value).split()), 200)
 
 
 _TELLERS: dict[str, Callable[[Event], str]] = {

@@ -13,9 +13,9 @@ from labkit.journal.chart import (
     Chart,
     Mark,
     Source,
-    plain,
     read_chart,
 )
+from labkit.journal.reading import plain
 
 __all__ = ["timeline_text"]
 
