@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from labkit.errors import NotFound, UsageError
 from labkit.lab import content, evidence
 from labkit.lab.content import Notebook
-from labkit.lab.folder import Folder, fresh_folder
+from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
 from labkit.lab.places import home
 from labkit.lab.predictions import Predictions
@@ -53,14 +53,15 @@ class Bench:
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
         self.runs = home() / "runs" / notebook.number
-        self.root = self.folder = fresh_folder(self.runs)
-        self.folders = [self.folder]
+        self.root = new_directory(self.runs)
+        self.folders: list[Folder] = []
+        self.folder = self.open_folder("first")
         self.predictions = Predictions(notebook.number)
         # A text file, since links do not work everywhere: where the last run of this notebook is.
-        (self.runs / "latest").write_text(self.root.path.name + "\n", encoding="utf-8")
+        (self.runs / "latest").write_text(self.root.name + "\n", encoding="utf-8")
 
     def open_folder(self, name: str) -> Folder:
-        folder = fresh_folder(self.root.path, name)
+        folder = fresh_folder(self.root, name)
         self.folders.append(folder)
         return folder
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from labkit.errors import UsageError
 from labkit.lab.process import Process
 
-__all__ = ["RUN_IDS", "Folder", "fresh_folder"]
+__all__ = ["RUN_IDS", "Folder", "fresh_folder", "new_directory"]
 
 # Easy to tell apart in a table. A run past the last one gets its ordinal.
 RUN_IDS = tuple(f"{letter * 7}{number}" for number, letter in enumerate("abcdef", start=1))
@@ -89,20 +89,21 @@ class Folder:
         }
 
 
-def fresh_folder(parent: Path, name: str | None = None) -> Folder:
-    """Makes a folder that did not exist, with the notes and the plan in it.
-
-    Without a name, or with one that is taken, a number makes it new: nothing is ever deleted, since
-    a database may be open in another notebook.
-    """
-    parent.mkdir(parents=True, exist_ok=True)
-    path = _new_directory(parent, name)
+def fresh_folder(parent: Path, name: str) -> Folder:
+    """Makes a folder that did not exist, with the notes and the plan in it."""
+    path = new_directory(parent, name)
     with as_file(files("labkit.lab") / "scenarios" / "notes") as notes:
         shutil.copytree(notes, path, dirs_exist_ok=True)
     return Folder(path)
 
 
-def _new_directory(parent: Path, name: str | None) -> Path:
+def new_directory(parent: Path, name: str | None = None) -> Path:
+    """Makes a directory that did not exist.
+
+    Without a name, or with one that is taken, a number makes it new: nothing is ever deleted, since
+    a database may be open in another notebook.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
     count = 1
     while True:
         path = parent / (

@@ -23,7 +23,7 @@ def checkout() -> Path | None:
 def home() -> Path:
     """The folder of runs and progress: `LABKIT_HOME`, or `.lab` in the checkout, or `.lab` here."""
     if asked := os.environ.get("LABKIT_HOME"):
-        return Path(asked)
+        return Path(asked).absolute()  # a cell may change the working directory
     return (checkout() or Path.cwd()) / ".lab"
 
 

@@ -1,0 +1,102 @@
+"""Predict, then compare: recorded outside the notebook, compared with what was observed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from labkit import lab
+from labkit.errors import BadInput, NotFound, UsageError
+from labkit.lab import content, progress
+
+
+def test_an_answer_is_recorded_and_laid_beside_what_was_observed(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.predict("05.q1", "c")
+    assert capsys.readouterr().out == "05.q1: you predict c, 3 of 9.\n"
+    assert json.loads((begun / "progress.json").read_text()) == {"predictions": {"05.q1": "c"}}
+    lab.reveal("05.q1", "1 of 9")
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == ["05.q1  predicted  c  3 of 9", "       observed   b  1 of 9"]
+    assert content.question("05.q1").why.strip() in "\n".join(said)
+
+
+def test_without_an_answer_the_notebook_goes_on_and_records_nothing(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.predict("05.q1", "?")
+    lab.reveal("05.q1")
+    assert "predicted  no answer" in capsys.readouterr().out
+    assert not (begun / "progress.json").exists()
+
+
+def test_going_on_without_an_answer_keeps_an_earlier_one(begun: Path) -> None:
+    lab.predict("05.q1", "a")
+    lab.begin("05")
+    lab.predict("05.q1", "?")
+    assert progress.predictions() == {"05.q1": "a"}
+
+
+def test_a_later_answer_replaces_the_earlier_and_keeps_the_others(begun: Path) -> None:
+    lab.predict("05.q1", "a")
+    lab.predict("05.q2", "c")
+    lab.predict("05.q1", "b")
+    assert progress.predictions() == {"05.q1": "b", "05.q2": "c"}
+    assert [path.name for path in begun.iterdir() if path.is_file()] == ["progress.json"]
+
+
+def test_the_end_counts_the_answers(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.predict("05.q1", "a")
+    lab.predict("05.q2", "?")
+    capsys.readouterr()
+    lab.end()
+    assert "Predictions: 1 of 2.\n" in capsys.readouterr().out
+
+
+def test_reveal_comes_after_predict(begun: Path) -> None:
+    with pytest.raises(lab.NotReady, match=r'run the cell with lab\.predict\("05\.q1"'):
+        lab.reveal("05.q1")
+
+
+def test_an_observation_that_denies_the_answer_is_not_hidden(begun: Path) -> None:
+    lab.predict("05.q1", "?")
+    with pytest.raises(lab.NotReady, match="expects '1 of 9' and this run shows '2 of 9'"):
+        lab.reveal("05.q1", "2 of 9")
+
+
+@pytest.mark.parametrize("letter", ["", "B", "e", "1 of 9"])
+def test_a_letter_must_be_an_option(letter: str, begun: Path) -> None:
+    with pytest.raises(UsageError, match="use a, b, c, d"):
+        lab.predict("05.q1", letter)
+    assert progress.predictions() == {}
+
+
+def test_a_question_belongs_to_its_notebook(begun: Path) -> None:
+    with pytest.raises(UsageError, match="asked in another notebook"):
+        lab.predict("01.q1", "a")
+    with pytest.raises(NotFound, match=r"no question '05\.q9'; choose one of 00\.q1"):
+        lab.predict("05.q9", "a")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}'])
+def test_a_file_that_is_not_ours_is_refused_and_kept(text: str, begun: Path) -> None:
+    path = begun / "progress.json"
+    path.write_text(text)
+    with pytest.raises(BadInput, match="is not a progress file"):
+        lab.predict("05.q1", "a")
+    assert path.read_text() == text
+
+
+def test_every_answer_is_an_option_and_has_a_reason() -> None:
+    for entry in content.notebooks():
+        assert content.questions(entry.number)
+        for question in content.questions(entry.number):
+            assert question.answer in question.options
+            assert len(set(question.options.values())) == len(question.options)
+            assert question.why.strip()
+
+
+def test_an_unknown_notebook_names_the_known_ones(home: Path) -> None:
+    with pytest.raises(NotFound, match="no notebook '99'; choose one of 00, 01, 02, 05"):
+        lab.begin("99")

@@ -1,0 +1,101 @@
+"""Trials judge what happened, also when it is not what was hoped for; pictures say it in words."""
+
+from pathlib import Path
+
+import pytest
+
+from labkit import lab
+from labkit.lab.trials import Trial
+
+
+@pytest.fixture
+def doubled(begun: Path) -> Trial:
+    """The one place where an agent without a key doubles its report."""
+    return lab.trial("after_effect:2", unsafe=True)
+
+
+def test_the_safe_agent_holds_where_the_unsafe_one_breaks(doubled: Trial) -> None:
+    safe = lab.trial("after_effect:2")
+    assert (safe.judgement, len(safe.effects)) == ("held", 1)
+    assert (doubled.judgement, len(doubled.effects)) == ("broken: 4", 2)
+    assert repr(doubled) == (
+        "after_effect:2: killed by SIGKILL, then exit 0: done; 2 reports; broken: 4"
+    )
+
+
+def test_a_trial_that_was_not_killed_proves_nothing(begun: Path) -> None:
+    trial = lab.trial("after_effect:7")  # the plan has no such step
+    assert trial.second.code == 0
+    assert trial.judgement == "not killed"
+
+
+def test_a_trial_that_did_not_end_is_not_held(doubled: Trial) -> None:
+    stuck = doubled._replace(second=doubled.second._replace(code=2))
+    assert stuck.judgement == "not resumed (exit 2: the task failed)"
+
+
+def test_what_was_not_judged_never_counts_as_held(begun: Path) -> None:
+    trial = lab.trial(None)
+    assert trial.judgement == "held"
+    unjudged = trial._replace(verdicts=tuple(trial.journal.laws()))
+    assert unjudged.judgement == "not judged: 4"
+
+
+def test_a_trial_leaves_the_current_folder_alone(begun: Path) -> None:
+    lab.trial(None)
+    assert lab.files() == ["input/notes.txt", "plan.json"]
+
+
+def test_the_table_has_the_points_in_the_order_of_an_attempt(doubled: Trial) -> None:
+    trials = [lab.trial("before_effect:0"), doubled, lab.trial("after_commit:0")]
+    table = lab.tabulate(trials)
+    assert table.index.tolist() == list(lab.POINTS)
+    assert table.columns.tolist() == [0, 2]
+    assert table.loc["after_effect", 2] == "broken: 4"
+
+
+def test_the_grid_says_in_a_sentence_and_in_words_what_it_shows(doubled: Trial) -> None:
+    picture = lab.draw_grid([lab.trial("before_effect:0"), doubled])
+    assert repr(picture) == "Grid of 2 kills: 1 held, after_effect:2 broken: 4."
+    axes = picture.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["held\n1 report", "broken: 4\n2 reports"]
+    assert [bool(patch.get_hatch()) for patch in axes.patches] == [False, True]
+    assert f'<img alt="{picture!r}"' in picture._repr_html_()
+    assert picture.table.loc["before_effect", 0] == "held"
+
+
+def test_calls_made_again_are_counted_and_marked() -> None:
+    picture = lab.draw_calls({"fetch": 2, "summarize": 1})
+    assert repr(picture) == "2 calls were needed, 3 were made: fetch 2, summarize 1."
+    assert picture.table.to_dict() == {
+        "needed": {"fetch": 1, "summarize": 1},
+        "again": {"fetch": 1, "summarize": 0},
+    }
+    bars = picture.axes[0].patches
+    assert [bar.get_width() for bar in bars] == [1, 1, 1, 0]
+    assert [bar.get_hatch() for bar in bars] == [None, None, "xx", "xx"]
+
+
+def test_the_timeline_says_killed_only_where_the_lab_killed(begun: Path) -> None:
+    lab.run("agent create notes plan.json")
+    lab.run("agent run notes", AGENT_CRASH_AT="after_effect:1")
+    assert repr(lab.timeline()).endswith("1 killed.")
+    agent = lab.start("agent run notes", AGENT_STEP_DELAY="600")
+    lab.wait_for(agent, "step_started", step_idx=1)
+    assert repr(lab.timeline()).endswith("1 killed, 1 at work.")
+    lab.kill(agent)
+    lab.run("agent run notes")
+    endings = lab.timeline().table.query("what in ('killed', 'done')")
+    assert endings.owner.tolist() == ["aaaaaaa1", "bbbbbbb2", "ccccccc3"]
+    assert endings.what.tolist() == ["killed", "killed", "done"]
+
+
+def test_a_record_that_a_kill_cut_is_no_report(begun: Path) -> None:
+    lab.run("naive plan.json")
+    assert lab.reports()["first line"].tolist() == ["The pump in hall B stopped twice on Monday."]
+    assert len(lab.witness()) == 1
+    with (lab.bench.current_folder().artifacts / "report.log").open("a") as file:
+        file.write("half a rec")
+    assert len(lab.witness()) == 1
+    lab.run("naive plan.json")
+    assert len(lab.witness()) == 2
