@@ -37,7 +37,8 @@ $(MADE): pyproject.toml constraints.txt
 		|| { echo "make: pip could not install the packages; its message stands above"; exit 1; }
 	@pwd > $@
 
-# Compiled here, since an environment may forbid Python to do it later, and then every agent starts slowly.
+# An environment may forbid Python to keep what it compiled; then every agent and every test session starts slowly.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE = $(PY) -m compileall -q labkit
 
 lab: $(MADE)
