@@ -55,7 +55,7 @@ def test_a_process_left_alive_turns_the_session_red_and_is_ended(tmp_path: Path)
 
 
 def has_ended(pid: str) -> bool:
-    """Gone, or only waiting to be reaped by whoever adopted it, which has no command line any more."""
+    """Gone, or waiting to be reaped by whoever adopted it: then it has no command line any more."""
     try:
         return not Path("/proc", pid, "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
