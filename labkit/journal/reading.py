@@ -55,7 +55,7 @@ class Event(NamedTuple):
     def detail(self, name: str) -> Any:
         """One field of the data, or None. Raises BadInput where the data is no JSON object."""
         try:
-            value = json.loads(self.data or "{}")
+            value = json.loads(self.data)
             return value.get(name)
         except (ValueError, AttributeError):
             raise BadInput(
