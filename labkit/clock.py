@@ -1,7 +1,6 @@
 """Time and ids: the one module that asks the clock, chance, LABKIT_CLOCK and LABKIT_RUN_IDS.
 
-The lab sets both variables in its scenarios, so that even raw SQL prints the same in every run.
-"""
+The lab sets both variables in its scenarios, so that even raw SQL prints the same in every run."""
 
 import os
 import re
@@ -24,8 +23,7 @@ def clock() -> Callable[[], float]:
 
 
 def run_ids() -> Callable[[int], str]:
-    """Gives the id of a task's n-th run: eight hex digits, the n-th in `LABKIT_RUN_IDS` (with commas),
-    or past the end of that list the number itself."""
+    """Gives the id of a task's n-th run, eight hex digits; the n-th of `LABKIT_RUN_IDS`, if set."""
     asked = os.environ.get("LABKIT_RUN_IDS", "")
     if asked and not re.fullmatch("[0-9a-f]{8}(,[0-9a-f]{8})*", asked):
         raise UsageError(f"LABKIT_RUN_IDS={asked!r}: use ids of eight hex digits and commas")

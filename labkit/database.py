@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from labkit.errors import NotFound, StorageBusy, StorageFault, storage_faults
+from labkit.errors import NotFound, StorageBusy, StorageFault, ensure, storage_faults
 
 __all__ = ["Database", "Row", "Schema", "connect", "look", "open_readonly"]
 
@@ -22,7 +22,7 @@ PRAGMAS = (  # each answer is fetched and required: SQLite ignores a pragma that
 
 
 class Database:
-    """One connection. What SQLite cannot do leaves as StorageFault or StorageBusy with its cause."""
+    """One connection; what SQLite cannot do leaves as StorageFault or StorageBusy with the cause."""
 
     def __init__(self, path: str, mode: str) -> None:
         # Absolute, since a tool may change the folder; not resolved, so that a moved symlink shows.
@@ -33,7 +33,8 @@ class Database:
             self._sql = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
             self._sql.row_factory = sqlite3.Row
         try:
-            self.value("SELECT count(*) FROM sqlite_schema")  # SQLite opens at the first read
+            self.value("SELECT count(*) FROM sqlite_schema")  # SQLite opens at the first read, and
+            self._seen = (*self._seen[:2], 0)  # may roll back what another process left, and shrink
             self.check_file()
         except BaseException:
             self.close()
@@ -54,19 +55,16 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. IMMEDIATE: locked before the first read, so that what it reads stays true.
-
-        After a storage fault SQLite is asked nothing more: a repeated fsync can lie.
-        """
+        """All or nothing. IMMEDIATE: locked before the first read, so what it reads stays true.
+        After a storage fault SQLite is asked nothing more: a repeated fsync can lie."""
         self.check_file()
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
-        except StorageFault:
-            raise
-        except BaseException:
+        except BaseException as error:
             with suppress(sqlite3.Error):  # the first error is the one to report
-                self._sql.execute("ROLLBACK")
+                if not isinstance(error, StorageFault):
+                    self._sql.execute("ROLLBACK")
             raise
         self.execute("COMMIT")
 
@@ -75,8 +73,10 @@ class Database:
         with storage_faults(f"{self.path} is gone"):
             stat = os.stat(self.path)
         now, seen = (stat.st_dev, stat.st_ino, stat.st_size), self._seen
-        if any(seen) and (now[:2] != seen[:2] or now[2] < seen[2]):
-            raise StorageFault(f"{self.path} was replaced or truncated while in use; restore it")
+        same = seen == (0, 0, 0) or (now[:2] == seen[:2] and now[2] >= seen[2])
+        ensure(
+            same, StorageFault(f"{self.path} was replaced or truncated while in use; restore it")
+        )
         self._seen = now
 
     def close(self) -> None:
@@ -98,18 +98,15 @@ class Database:
 def open_readonly(path: str) -> Database:
     """Opens for reading, and never creates or changes a database (-wal and -shm may appear).
 
-    Raises NotFound, or StorageFault where it cannot be read.
-    """
-    if not os.path.exists(path):
-        raise NotFound(f"{path} does not exist, and was not created; check the path")
+    Raises NotFound, or StorageFault where it cannot be read."""
+    ensure(os.path.exists(path), NotFound(f"{path} does not exist; check the path, or `create`"))
     return Database(path, "ro")
 
 
 def look(path: str, schema: Schema) -> Database | None:
     """Opens one of our databases for reading; None if it has no schema: its creation was cut off.
 
-    Raises NotFound, or StorageFault for a file that is not ours, newer or no database.
-    """
+    Raises NotFound, or StorageFault for a file that is not ours, newer or no database."""
     try:
         found = open_readonly(path)
     except StorageFault as fault:
@@ -117,14 +114,12 @@ def look(path: str, schema: Schema) -> Database | None:
             raise
         found = Database(path, "rw")  # cut off too, in a write that only a writer can roll back
     owner, version = found.value("PRAGMA application_id"), found.value("PRAGMA user_version")
-    ours = owner == schema[0]
-    if found.value("SELECT count(*) FROM sqlite_schema"):
-        if ours and version <= schema[1]:
-            return found
-    elif ours or owner == 0:
-        found.close()
-        return None
+    empty, ours = not found.value("SELECT count(*) FROM sqlite_schema"), owner == schema[0]
+    if ours and not empty and version <= schema[1]:
+        return found
     found.close()
+    if empty and owner in (0, schema[0]):
+        return None
     whose = "a newer labkit: update" if ours else "another program: give another --db"
     raise StorageFault(f"{path} belongs to {whose}; nothing was written to it")
 
@@ -132,8 +127,7 @@ def look(path: str, schema: Schema) -> Database | None:
 def connect(path: str, schema: Schema, *, create: bool = False) -> Database:
     """Opens for writing; with `create`, makes the file, or goes on where a creation was cut off.
 
-    Raises what `look` raises, before anything is written; StorageBusy after 10 seconds.
-    """
+    Raises what `look` raises, before anything is written; StorageBusy after 10 seconds."""
     if create:
         _touch(path)
     end = time.monotonic() + BUSY_S
@@ -164,8 +158,8 @@ def _connect(path: str, schema: Schema) -> Database:
 
 
 def _touch(path: str) -> None:
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise NotFound(f"{path}: its folder does not exist; make it first")
+    folder = os.path.dirname(os.path.abspath(path))
+    ensure(os.path.isdir(folder), NotFound(f"{folder} is no folder; make it first"))
     with storage_faults(f"cannot create {path}"), suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 

@@ -12,10 +12,9 @@
     |- TakenOver          3    another process runs this task
     |- StorageFault      74    disk full, I/O error, damaged, replaced under the process
     |- StorageBusy       75    another process kept the database busy
-    |- Interrupted      130    Ctrl-C
+    Interrupted         130    Ctrl-C, a KeyboardInterrupt told from those that a tool raises
 
-Codes from 64 up are those of `sysexits.h` (`os.EX_USAGE`, ...). Two roots, an idea of DBOS.
-"""
+Codes from 64 up are those of `sysexits.h`. Two roots, an idea of DBOS."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from contextlib import contextmanager
 __all__ = [
     "BadInput", "Fatal", "Interrupted", "LabkitError", "NotFound", "PermanentError", "StorageBusy",
     "StorageFault", "TakenOver", "TaskFailed", "ToolError", "UnknownTask", "UsageError", "describe",
-    "storage_faults",
+    "ensure", "storage_faults",
 ]  # fmt: skip
 
 
@@ -70,7 +69,13 @@ class StorageFault(Fatal, code=74): ...
 class StorageBusy(Fatal, code=75): ...
 
 
-class Interrupted(Fatal, code=130): ...
+class Interrupted(_HasCode, KeyboardInterrupt, code=130): ...
+
+
+def ensure(holds: object, error: BaseException) -> None:
+    """Raises the error unless what it says is needed holds."""
+    if not holds:
+        raise error
 
 
 def describe(error: BaseException) -> str:
@@ -85,7 +90,7 @@ def describe(error: BaseException) -> str:
 
 @contextmanager
 def storage_faults(doing: str) -> Iterator[None]:
-    """Around our own use of the file system: every OSError is a StorageFault. Never around a tool."""
+    """Around our own use of the file system: an OSError is a StorageFault. Never around a tool."""
     try:
         yield
     except OSError as error:

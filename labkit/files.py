@@ -20,8 +20,7 @@ def publish_once(folder: str, name: str, content: bytes) -> bool:
     """Makes `folder/name` hold `content`, durably; True if it did already.
 
     A hard link, and no rename or exclusive create: the file appears whole or not at all, and never
-    replaces another. Raises Conflict for other content, StorageFault if the file system fails.
-    """
+    replaces another. Raises Conflict for other content, StorageFault if the file system fails."""
     final = os.path.join(folder, name)
     temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
     with storage_faults(f"cannot publish {final}"):

@@ -2,8 +2,8 @@
 
 The parent holds one end of a pipe; the other is standard input of a small guard process, the
 command's parent. When the parent ends, even by SIGKILL, the kernel closes the pipe, and the guard
-kills the command's process group. Rejected: a new session alone (it survives as an orphan), atexit
-(SIGKILL runs none), PR_SET_PDEATHSIG (spares grandchildren). A process that leaves its group escapes.
+kills the command's process group. Rejected: a new session alone (an orphan survives), atexit (no
+SIGKILL runs it), PR_SET_PDEATHSIG (spares grandchildren). What leaves its group escapes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import suppress
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the guard process starts with this file, so it imports as little as it can
     import subprocess
-    from collections.abc import Mapping, Sequence
-    from typing import IO
+    from collections.abc import Sequence
+    from typing import Any
 
 __all__ = ["Guarded", "start"]
 
@@ -37,8 +37,8 @@ class Guarded:
 
     def kill(self) -> int:
         """SIGKILL to the command's group, unless it has ended; returns its status."""
-        if self.poll() is None:
-            with suppress(ProcessLookupError):  # it ended just now
+        with suppress(ProcessLookupError):  # it ended just now
+            if self.poll() is None:
                 os.killpg(self.pid, signal.SIGKILL)
         return self.wait()
 
@@ -53,38 +53,34 @@ class Guarded:
     __exit__ = close
 
 
-def start(
-    argv: Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None,
-    stdout: int | IO[bytes] | None = None, stderr: int | IO[bytes] | None = None,
-) -> Guarded:  # fmt: skip
-    """Starts a command under a guard, its input empty. Raises OSError if it cannot start."""
-    from subprocess import PIPE, Popen
+def start(argv: Sequence[str], **options: Any) -> Guarded:
+    """Starts a command under a guard, its input empty; the options (cwd, env, stdout, stderr) are
+    Popen's. Raises OSError if it cannot start."""
+    import subprocess
 
     told, tell = os.pipe()
-    with os.fdopen(told, "rb") as answer:
-        try:
-            script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell)]
-            guard = Popen(
-                [*script, *argv], cwd=cwd, env=env, stdin=PIPE, stdout=stdout, stderr=stderr,
-                pass_fds=[tell], start_new_session=True,
-            )  # fmt: skip
-        finally:
-            os.close(tell)
-        number = int(answer.readline() or -1)
-    if number < 0:
+    try:
+        script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell), *argv]
+        options |= {"stdin": subprocess.PIPE, "pass_fds": [tell], "start_new_session": True}
+        guard = subprocess.Popen(script, **options)
+    finally:
+        os.close(tell)
+        with os.fdopen(told, "rb") as answer:
+            pid = int(answer.readline() or -1)
+    if pid < 0:
         guard.communicate()
-        raise OSError(-number, os.strerror(-number), argv[0])
-    return Guarded(guard, number)
+        raise OSError(-pid, os.strerror(-pid), argv[0])
+    return Guarded(guard, pid)
 
 
 def _supervise(tell: int, argv: list[str]) -> None:
     """The guard process: starts argv in its own group, ends the group, ends as argv did."""
     os.set_inheritable(tell, False)
-    null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    usual = [signal.SIGINT, signal.SIGPIPE]  # Python ignores or handles these; the command must not
+    nul = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    dfl = [signal.SIGINT, signal.SIGPIPE]  # which Python handles and ignores
     try:
         pid = os.posix_spawnp(
-            argv[0], argv, os.environ, file_actions=[null], setpgroup=0, setsigdef=usual
+            argv[0], argv, os.environ, file_actions=[nul], setpgroup=0, setsigdef=dfl
         )
     except OSError as error:
         os.write(tell, b"-%d\n" % (error.errno or 1))
@@ -96,7 +92,7 @@ def _supervise(tell: int, argv: list[str]) -> None:
     os.killpg(pid, signal.SIGKILL)  # what the command left running
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status < 0:
-        if status != -signal.SIGKILL:
+        with suppress(OSError):  # of SIGKILL nobody changes what it does
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)  # our parent sees the very signal that ended the command
     os._exit(abs(status))

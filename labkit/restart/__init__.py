@@ -1,1 +1,1 @@
-"""System 1, the restart agent. Read plan.py, store.py, tools.py, agent.py, __main__.py: ten minutes in this order."""
+"""System 1, the restart agent. To be read in this order: plan, store, tools, agent, __main__."""

@@ -5,26 +5,31 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from labkit import errors
-from labkit.database import Database, Row, connect, look
+from labkit.database import connect
 from labkit.restart.agent import Agent
-from labkit.restart.plan import TASK_ID, check_task_id, read_plan
-from labkit.restart.store import SCHEMA, Store, find_task, list_steps, read_journal
+from labkit.restart.plan import check_task_id, read_plan
+from labkit.restart.store import SCHEMA, Store, list_steps, open_task, read_journal
 from labkit.restart.tools import load_tools
 
 
 def main(argv: Sequence[str] | None = None, prog: str = "python -m labkit.restart") -> int:
     """Runs one command and returns its exit code; after a storage fault the process ends here."""
-    streams: list[Any] = [sys.stdout, sys.stderr]  # None where a descriptor is closed
-    for stream in filter(None, streams):
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where a descriptor is closed
+        cast(Any, stream).reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         args = _parse(list(sys.argv[1:] if argv is None else argv), prog)
-        _print(COMMANDS[args.command](args))
+        lines = COMMANDS[args.command](args)
+        errors.ensure(sys.stdout, errors.StorageFault("standard output is closed"))
+        with errors.storage_faults("cannot write the output"):
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+            sys.stdout.flush()  # here, where a full disk can still be told
         return 0
     except (errors.LabkitError, errors.Fatal, KeyboardInterrupt) as error:
+        if isinstance(error.__cause__, BrokenPipeError):  # `export | head` has read enough
+            os._exit(0)
         text = str(error) or "interrupted"  # which a tool, a model or a file's name may have worded
         line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
         print(f"{prog}: {line}", file=sys.stderr, flush=True)
@@ -39,13 +44,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parse(argv: list[str], prog: str) -> argparse.Namespace:
-    usage = "%(prog)s [--db PATH] [--tools FILE.py] COMMAND [--retry] TASK_ID [PLAN.json]"
-    parser = _Parser(prog=prog, usage=usage, allow_abbrev=False)
+    parser = _Parser(prog=prog, allow_abbrev=False)
     parser.add_argument("--db", default="state.db", help="the database (default: state.db)")
-    tools = "a Python file whose functions become tools; may be repeated"
-    parser.add_argument("--tools", action="append", default=[], help=tools)
+    parser.add_argument("--tools", action="append", default=[], help="a file of tools; repeatable")
     parser.add_argument("--retry", action="store_true", help="run: fresh attempts after a failure")
-    parser.add_argument("command", choices=COMMANDS, help="; ".join(HELP))
+    parser.add_argument("command", choices=COMMANDS, help="store, carry to its end, print, journal")
     parser.add_argument("task", help="the task's id")
     parser.add_argument("plan", nargs="?", help="create: a JSON file with goal and steps")
     if "create" in argv:  # what follows is no option: -x is a bad task id (65), no bad option (64)
@@ -68,46 +71,23 @@ def _create(args: argparse.Namespace) -> Iterable[str]:
 
 
 def _run(args: argparse.Namespace) -> Iterable[str]:
-    agent = Agent(args.task, load_tools(args.tools), os.environ)
-    return [agent.run(args.db, retry=args.retry)]
+    return [Agent(args.task, load_tools(args.tools)).run(args.db, retry=args.retry)]
 
 
 def _status(args: argparse.Namespace) -> Iterable[str]:
-    db, task = _find(args)
-    keys = ("idx", "tool", "status", "attempts")
-    steps = [{key: step[key] for key in keys} for step in list_steps(db, args.task)]
+    db, task = open_task(args.db, args.task)
+    steps = [{key: step[key] for key in STEP} for step in list_steps(db, args.task)]
     status = {"task": task["id"], "goal": task["goal"], "status": task["status"], "steps": steps}
     return [json.dumps(status, ensure_ascii=False, indent=2)]
 
 
 def _export(args: argparse.Namespace) -> Iterable[str]:
-    db, _ = _find(args)
+    db, _ = open_task(args.db, args.task)
     return (json.dumps(event, ensure_ascii=False) for event in read_journal(db, args.task))
 
 
-HELP = (
-    "create: store a task", "run: carry it to its end", "status: print it", "export: its journal"
-)  # fmt: skip
+STEP = ("idx", "tool", "status", "attempts")
 COMMANDS = {"create": _create, "run": _run, "status": _status, "export": _export}
-
-
-def _find(args: argparse.Namespace) -> tuple[Database, Row]:
-    db = look(args.db, SCHEMA)
-    task = find_task(db, args.task) if db else None
-    if db and task:
-        return db, task
-    raise errors.UnknownTask(f"no task {args.task!r:.110} in {args.db}; `create` it first")
-
-
-def _print(lines: Iterable[str]) -> None:
-    try:
-        for line in lines:
-            print(line)
-        print(end="", flush=True)  # here, where a full disk can still be told
-    except BrokenPipeError:  # `export | head` has enough; Python flushes once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except OSError as error:
-        raise errors.StorageFault(f"cannot write the output: {error.strerror}") from error
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""The agent: recover; then start, call and finish one step after another.
-
-What lies between two commits may be repeated, so nothing there is believed until it is committed.
-"""
+"""The agent: recover; then start, call and finish one step after another."""
 
 import fcntl
 import json
@@ -9,40 +6,34 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+import zlib
 from typing import Any
 
 from labkit import errors
 from labkit.crashpoints import CrashPoints
-from labkit.database import Row, connect, look
+from labkit.database import Row, connect
 from labkit.files import remove_orphans
 from labkit.jsonvalues import to_json
-from labkit.restart.store import SCHEMA, Outputs, Store, failure, find_task, list_steps
+from labkit.restart.store import SCHEMA, Outputs, Store, failure, list_steps, open_task
 from labkit.restart.tools import Tool, artifacts_folder
 
-INTERRUPTED = "interrupted by Ctrl-C; `run` goes on"
+VARIABLES = {"AGENT_STEP_DELAY": r"[0-9]{1,6}(\.[0-9]+)?|\.[0-9]+", "AGENT_LLM": "ollama",
+    "AGENT_MAX_ATTEMPTS": "[1-9][0-9]{0,8}", "AGENT_UNSAFE_EFFECTS": "[01]"}  # fmt: skip
 POINTS = ("before_effect", "after_effect", "after_commit")
-VARIABLES = {  # the default, and what a value must look like
-    "AGENT_STEP_DELAY": ("0", r"[0-9]{1,6}(\.[0-9]+)?|\.[0-9]+"),
-    "AGENT_MAX_ATTEMPTS": ("3", "[1-9][0-9]{0,8}"),
-    "AGENT_LLM": ("", "(ollama)?"),
-    "AGENT_UNSAFE_EFFECTS": ("0", "[01]"),
-}
 
 
 class Agent:
     """One process's pass over one task. Raises UsageError for an environment that means nothing."""
 
-    def __init__(self, task_id: str, tools: Mapping[str, Tool], env: Mapping[str, str]) -> None:
+    def __init__(self, task_id: str, tools: dict[str, Tool]) -> None:
         self.task_id, self.tools, self.in_tool, self.interrupted = task_id, tools, False, False
         signal.signal(signal.SIGINT, self._on_ctrl_c)
-        self.crash = CrashPoints(POINTS, env.get("AGENT_CRASH_AT", ""))
-        values = {name: env.get(name) or default for name, (default, _) in VARIABLES.items()}
-        for name, (_, pattern) in VARIABLES.items():
-            if not re.fullmatch(pattern, values[name]):
-                raise errors.UsageError(f"{name}={values[name]!r}: it must match {pattern}")
-        self.delay_s = float(values["AGENT_STEP_DELAY"])
-        self.max_attempts = int(values["AGENT_MAX_ATTEMPTS"])
+        self.crash = CrashPoints(POINTS, os.environ.get("AGENT_CRASH_AT", ""))
+        for name, pattern in VARIABLES.items():
+            bad = errors.UsageError(f"{name} must match {pattern}")
+            errors.ensure(re.fullmatch(f"({pattern})?", os.environ.get(name, "")), bad)
+        self.delay_s = float(os.environ.get("AGENT_STEP_DELAY") or 0)
+        self.max_attempts = int(os.environ.get("AGENT_MAX_ATTEMPTS") or 3)
 
     def run(self, path: str, *, retry: bool) -> str:
         """Carries the task to its end, and says so; every other end is an error of its own."""
@@ -54,62 +45,56 @@ class Agent:
             return self._look_first(path, retry)  # it ended between our look and our lock
         remove_orphans(artifacts_folder(), re.escape(self.task_id) + r"-[0-9]+\.md")
         for step in list_steps(store.db, self.task_id):
-            if step["status"] == "pending":
-                self._take_step(store, step)
-        store.finish_task()
+            attempt = step["attempts"] + 1  # stored before the effect: a step that kills must end
+            while step["status"] == "pending" and not self._attempt(store, step, attempt):
+                attempt += 1
+        store.record("task_done")
+        store.db.check_file()
         return f"task {self.task_id} is done"
 
     def _look_first(self, path: str, retry: bool) -> str:
         """Reads only: what the user has to mend is said before the lock."""
-        db = look(path, SCHEMA)
-        if not db or not (task := find_task(db, self.task_id)):
-            raise errors.UnknownTask(f"no task {self.task_id!r:.110} in {path}; `create` it first")
+        db, task = open_task(path, self.task_id)
         if task["status"] == "done":
             return f"task {self.task_id} is done already"
         if task["status"] == "failed" and not retry:
             raise failure(db, self.task_id)
-        needed = {s["tool"] for s in list_steps(db, self.task_id) if s["status"] != "done"}
-        if missing := sorted(needed - set(self.tools)):
-            raise errors.UsageError(f"no tool {missing[0]}; give its file with --tools FILE.py")
+        for step in list_steps(db, self.task_id):
+            missing = errors.UsageError(f"no tool {step['tool']}; give its file with --tools FILE")
+            errors.ensure(step["status"] == "done" or step["tool"] in self.tools, missing)
         return ""
 
     def _lock(self, path: str) -> None:
-        """A courtesy until the process ends: the fence decides. A fork does not inherit this kind."""
-        name = f"{os.path.realpath(path)}.{self.task_id}.lock"
+        """A courtesy until the process ends: the fence decides. A fork does not inherit it."""
+        name, task = f"{os.path.realpath(path)}.lock", zlib.crc32(self.task_id.encode())
         with errors.storage_faults(f"cannot lock {name}"):
             lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, task)  # a byte for each task
             except BlockingIOError:
                 raise errors.TakenOver(f"another process runs task {self.task_id}") from None
 
-    def _take_step(self, store: Store, step: Row) -> None:
-        """Tries the step until it is done. Nobody else changes it while the fence is ours."""
-        attempt, done = step["attempts"], False
-        while not done:
-            if self.interrupted:
-                raise errors.Interrupted(INTERRUPTED)
-            if attempt >= self.max_attempts:
-                store.give_up(step, attempt)
-            attempt += 1
-            store.start_attempt(step, attempt)
-            done = self._attempt(store, step, attempt)
-
     def _attempt(self, store: Store, step: Row, attempt: int) -> bool:
+        """True if the step is done, False if another attempt is due."""
+        if self.interrupted:
+            raise errors.Interrupted("interrupted between two steps; `run` goes on")
+        store.require_attempt(step, attempt - 1, self.max_attempts)
+        store.record("step_started", step, attempt, tool=step["tool"], attempt=attempt)
         self.crash.reach("before_effect", step["idx"])
         try:
             output = self._call(store, step)
             self.crash.reach("after_effect", step["idx"])
             text = to_json(output)
-        except errors.Interrupted as error:
-            store.fail_attempt(step, attempt, error, last=False)
-            raise
         except errors.Fatal:
-            raise  # our storage or our fence: the step stays running, as after a kill
+            raise  # a fault of our storage, or our fence: the step stays as after a kill
         except BaseException as error:  # SystemExit too: a tool does not end the agent
-            store.fail_attempt(step, attempt, error, last=attempt >= self.max_attempts)
+            cut_off = isinstance(error, errors.Interrupted)
+            data = {"permanent": isinstance(error, errors.PermanentError), "interrupted": cut_off}
+            store.record("step_error", step, attempt, error=errors.describe(error), **data)
+            if cut_off:
+                raise
             return False
-        store.finish_step(step, attempt, text)
+        store.record("step_finished", step, attempt, text, tool=step["tool"])  # never run again
         self.crash.reach("after_commit", step["idx"])
         return True
 
@@ -125,7 +110,7 @@ class Agent:
                 os._exit(70)  # a child that the tool forked must not go on as a second agent
 
     def _on_ctrl_c(self, signum: int, frame: object) -> None:
-        """Tells Ctrl-C from a KeyboardInterrupt that a tool raises, and never cuts a transaction."""
-        in_tool, self.in_tool, self.interrupted = self.in_tool, False, True
-        if in_tool:
-            raise errors.Interrupted(INTERRUPTED)
+        """Ctrl-C, told from a KeyboardInterrupt that a tool raises; it never cuts a transaction."""
+        self.interrupted = True
+        if self.in_tool:
+            raise errors.Interrupted("interrupted in a step; `run` goes on")

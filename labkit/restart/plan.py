@@ -1,24 +1,23 @@
-"""The plan: a goal and fixed steps, checked whole at `create`, so that no later run need doubt it."""
+"""The plan: a goal and fixed steps, checked whole at `create`, so that no run need doubt it."""
 
 import json
 import re
 from collections.abc import Collection
 from typing import Any
 
-from labkit.errors import BadInput, LabkitError
+from labkit.errors import BadInput, LabkitError, ensure
 from labkit.jsonvalues import to_json
 
 TASK_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # can be part of a file's name anywhere
 BUILT_IN = {  # the one key of a tool's input, what it needs from the step `from`, what it gives
     "fetch": ("path", "", ("chars", "sha256", "text")),
     "summarize": ("from", "text", ("engine", "summary")),
-    "write_artifact": ("from", "summary", ("deduplicated", "path")),
-}
+    "write_artifact": ("from", "summary", ("deduplicated", "path"))}  # fmt: skip
 
 
 def check_task_id(task_id: str) -> None:
     rule = "use 1 to 100 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
-    _require(TASK_ID.fullmatch(task_id), f"task id {task_id[:110]!r}: {rule}")
+    ensure(TASK_ID.fullmatch(task_id), BadInput(f"task id {task_id[:110]!r}: {rule}"))
 
 
 def read_plan(content: bytes, tools: Collection[str]) -> dict[str, Any]:
@@ -28,45 +27,36 @@ def read_plan(content: bytes, tools: Collection[str]) -> dict[str, Any]:
         to_json(plan, "plan")
     except (ValueError, RecursionError, LabkitError) as error:
         raise BadInput(f"the plan is no JSON in UTF-8: {error}") from None
-    _require_keys(plan, "", ("goal", "steps"))
+    _check_keys(plan, "", ("goal", "steps"))
     goal, steps = plan["goal"], plan["steps"]
-    _require(isinstance(goal, str) and goal.strip(), "goal: must be text")
-    _require(isinstance(steps, list) and steps, "steps: must be a list of at least one step")
+    ensure(isinstance(goal, str) and goal.strip(), BadInput("goal: must be text"))
+    ensure(isinstance(steps, list) and steps, BadInput("steps: must be a list with a step in it"))
     for idx, step in enumerate(steps):
         _check_step(f"steps[{idx}]", step, steps[:idx], tools)
     return {"goal": goal, "steps": steps}
 
 
 def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]) -> None:
-    _require_keys(step, here, ("tool", "input"))
+    _check_keys(step, here, ("tool", "input"))
     tool, given = step["tool"], step["input"]
-    known = isinstance(tool, str) and tool in tools
-    _require(known, f"{here}.tool: {tool!r:.80} is none of {', '.join(sorted(tools))}")
+    unknown = BadInput(f"{here}.tool: {tool!r:.80} is none of {', '.join(sorted(tools))}")
+    ensure(isinstance(tool, str) and tool in tools, unknown)
     key, needs, _ = BUILT_IN.get(tool, ("", "", ()))
-    _require_keys(given, f"{here}.input", (key,) if key else None)
-    if key == "path":
-        path = isinstance(given[key], str) and given[key] and "\0" not in given[key]
-        _require(path, f"{here}.input.path: must be the path of a file")
-    if "from" in given:
-        _check_from(f"{here}.input.from", given["from"], needs, earlier)
-
-
-def _check_from(here: str, source: Any, needs: str, earlier: list[Any]) -> None:
+    _check_keys(given, f"{here}.input", (key,) if key else None)
+    is_path = key != "path" or (isinstance(given[key], str) and given[key].strip("\0"))
+    ensure(is_path, BadInput(f"{here}.input.path: must be the path of a file"))
+    if "from" not in given:
+        return
+    here, source = f"{here}.input.from", given["from"]
     is_earlier = type(source) is int and 0 <= source < len(earlier)  # True is an int to isinstance
-    _require(is_earlier, f"{here}: {source!r:.80} is not the number of an earlier step")
+    ensure(is_earlier, BadInput(f"{here}: {source!r:.80} is not the number of an earlier step"))
     tool = earlier[source]["tool"]
-    gives = BUILT_IN[tool][2] if tool in BUILT_IN else (needs,)
-    _require(not needs or needs in gives, f"{here}: {tool} gives {gives}, not {needs!r}")
+    gives = BUILT_IN[tool][2] if tool in BUILT_IN and needs else (needs,)
+    ensure(needs in gives, BadInput(f"{here}: {tool} gives {gives}, not {needs!r}"))
 
 
-def _require_keys(value: Any, here: str, keys: tuple[str, ...] | None) -> None:
-    """Exactly these keys, or with None any."""
-    _require(isinstance(value, dict), f"{here or 'the plan'}: must be an object")
+def _check_keys(value: Any, here: str, keys: tuple[str, ...] | None) -> None:
+    ensure(isinstance(value, dict), BadInput(f"{here or 'the plan'}: must be an object"))
     for key in sorted(set(value) ^ set(keys)) if keys else ():
         what = "does not belong here" if key in value else "is missing"
         raise BadInput(f"{here}.{key:.80}: {what}".lstrip("."))
-
-
-def _require(holds: object, fault: str) -> None:
-    if not holds:
-        raise BadInput(fault)
