@@ -79,6 +79,12 @@ needs_strace = pytest.mark.skipif(
 )
 
 
+# A mount namespace of our own: what is mounted there, nobody else sees.
+UNSHARE = ("unshare", "-m") if os.geteuid() == 0 else ("unshare", "-rm")
+needs_namespaces = pytest.mark.skipif(
+    not shutil.which("unshare") or subprocess.run([*UNSHARE, "true"], stderr=-3).returncode != 0,
+    reason="this machine lets us mount nothing; run as root on Linux, or allow user namespaces",
+)
 needs_dev_full = pytest.mark.skipif(
     not os.path.exists("/dev/full"), reason="there is no /dev/full here; Linux has it"
 )
