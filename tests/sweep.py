@@ -33,8 +33,9 @@ from labkit.journal.laws import HELD, judge_file
 
 ROOT = Path(__file__).parents[1]
 NEEDS_STRACE = "the sweep needs Linux with strace; on Debian and Ubuntu: apt-get install strace"
+WITNESSED = str(ROOT / "tests" / "witnessed.py")
 TASK, TIMEOUT_S = "t", 30.0
-COMMANDS = {"create": ("create", TASK, "plan.json"), "run": ("run", TASK)}
+COMMANDS = {"create": [TASK, "plan.json"], "run": [TASK], "status": [TASK]}
 SCENARIO = ROOT / "labkit" / "lab" / "scenarios" / "notes"  # fetch, summarize, write_artifact
 # With a question mark strace passes over a name that this machine's architecture does not have.
 CALLS = (
@@ -125,15 +126,22 @@ class Trial:
         self.env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def argv(self, command: str) -> list[str]:
-        return [sys.executable, "-P", str(ROOT / "tests" / "witnessed.py"), *COMMANDS[command]]
+        return [sys.executable, "-P", WITNESSED, command, *COMMANDS[command]]
 
-    def run(self, command: str) -> str:
+    def run(self, command: str, folder: Path | None = None, right: tuple[int, ...] = (0,)) -> str:
         """Unharmed, to its end: what is wrong with how it ended, or nothing."""
         done = subprocess.run(
-            self.argv(command), cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+            self.argv(command), cwd=folder or self.folder, env=self.env, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
-        return f"`{command}` exits {done.returncode}: {done.stderr}" if done.returncode else ""
+        wrong = done.returncode not in right
+        return f"`{command}` exits {done.returncode}: {done.stderr}" if wrong else ""
+
+    def look(self) -> str:
+        """What is wrong with `status`, asked of a copy: a reader would mend what the restart finds.
+        A killed `create` may have left the task, or a file without it, or no file."""
+        copy = shutil.copytree(self.folder, self.root / "copy")
+        return self.run("status", folder=copy, right=(0, 1, 66))
 
     def run_traced(self, command: str, *inject: str) -> int:
         """Under strace and a guard, which ends both; the status."""
@@ -225,7 +233,8 @@ class Sweep:
                 trial.kill(kill)
         except (NotDelivered, subprocess.TimeoutExpired) as why:
             return Verdict(kills, "unknown", str(why))
-        faults = [*filter(None, map(trial.run, restart_after(kills[-1].command)))]
+        ends = [trial.look(), *map(trial.run, restart_after(kills[-1].command))]
+        faults = [*filter(None, ends)]
         faults = faults or list(judge(trial, self.reference))
         if not keep:
             shutil.rmtree(trial.root)
@@ -239,7 +248,7 @@ class Sweep:
 
     def once(self, every: int = 1) -> list[tuple[Kill, ...]]:
         """Every `every`-th kill of `create` and of `run`."""
-        kills = [kill for command in COMMANDS for kill in self.record(command)]
+        kills = [kill for command in ("create", "run") for kill in self.record(command)]
         return [(kill,) for kill in kills[::every]]
 
     def twice(self, every: int) -> list[tuple[Kill, ...]]:
