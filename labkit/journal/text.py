@@ -117,4 +117,6 @@ def _draw_bar(cells: dict[int, str], scale: _Scale, bar: Bar) -> int:
 def _legend(lanes: list[str]) -> list[str]:
     used = set("".join(lanes))
     words = ", ".join(word for character, word in _WORDS.items() if character in used)
-    return [f"[n attempt at step n, by order of entries; {words}"] if "[" in used else [words]
+    if "[" in used:
+        words = f"[n attempt at step n, by order of entries; {words}"
+    return [words] if words else []

@@ -1,0 +1,345 @@
+"""The timeline: figure, table and text say the same; no text of a journal becomes HTML."""
+
+from __future__ import annotations
+
+import gc
+import html
+import io
+import re
+import weakref
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+
+from labkit.errors import UnknownTask, UsageError
+from labkit.journal import Journal, timeline, timeline_table, timeline_text
+from labkit.journal.chart import MAX_LANES, make_chart
+from labkit.journal.figure import Timeline
+from labkit.journal.painter import FACES, SIZES, paint
+from labkit.journal.reading import Event
+from tests.conftest import run_python
+from tests.journal.conftest import Tamper
+from tests.journal.histories import History
+
+SUMMARY = (
+    "Timeline of task demo (done): 3 runs, 5 attempts (2 finished, 1 deduplicated, 2 no entry), "
+    "2 recoveries, 2 ended without an entry."
+)
+
+
+def draw(events: list[Event], **more: Any) -> Timeline:
+    figure = Timeline(dpi=100, layout="constrained")
+    figure.chart = make_chart(events, set())
+    paint(figure, figure.chart, **{"by": "order", "size": SIZES["notebook"], "dark": False, **more})
+    return figure
+
+
+def one_lane_each(lanes: int, step: str = "tool", task: str = "t") -> list[Event]:
+    """A task_created, and `lanes` runs that each start one attempt and say no more."""
+    created = Event(1, 0.0, task, None, None, "task_created", None, None, None, '{"steps":1}')
+    names = [f"{n:08x}" for n in range(lanes)]
+    starts = [
+        Event(n + 2, n + 1.0, task, name, name, "step_started", 0, step, n + 1, "{}")
+        for n, name in enumerate(names)
+    ]
+    return [created, *starts]
+
+
+def bars_of(figure: Figure) -> dict[str, int]:
+    """How many polygons each colour has."""
+    found = {}
+    for collection in figure.axes[0].collections:
+        if isinstance(collection, PolyCollection):
+            red, green, blue = (
+                (np.asarray(collection.get_facecolor())[0, :3] * 255).round().astype(int)
+            )
+            found[f"#{red:02X}{green:02X}{blue:02X}"] = len(collection.get_paths())
+    return found
+
+
+def words_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+# What it says.
+
+
+def test_it_is_one_figure_that_says_one_sentence(killed_twice: Path) -> None:
+    figure = timeline(Journal(killed_twice), "demo")
+    assert isinstance(figure, Figure)
+    assert len(figure.axes) == 1
+    assert repr(figure) == figure.summary == SUMMARY
+    assert repr(timeline(killed_twice, "demo")) == SUMMARY  # a path will do
+
+
+def test_a_lane_for_each_run_and_a_bar_for_each_attempt(killed_twice: Path) -> None:
+    figure = timeline(killed_twice, "demo")
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["run 00000001", "run 00000002", "run 00000003"]
+    assert bars_of(figure) == {"#0072B2": 2, "#009E73": 1, "#CC79A7": 2}
+    assert words_of(figure) == [
+        "2 write_artifact #2", "2 write_artifact", "1 #2", "1 summarize", "0 fetch",
+        "ended without an entry", "ended without an entry", "done",
+    ]  # fmt: skip
+
+
+def test_the_table_twin(killed_twice: Path) -> None:
+    table = timeline_table(killed_twice, "demo")
+    columns = (
+        table[["owner", "what", "outcome", "begin_seq", "end_seq"]].astype("string").fillna("-")
+    )
+    assert [" ".join(row).replace("000000", "") for row in columns.itertuples(index=False)] == [
+        "01 attempt finished 3 4",
+        "01 attempt no entry 5 5",
+        "01 ended without an entry - 5 5",
+        "02 recovery - 6 6",
+        "02 attempt finished 8 9",
+        "02 attempt no entry 10 10",
+        "02 ended without an entry - 10 10",
+        "03 recovery - 11 11",
+        "03 attempt deduplicated 13 14",
+        "03 deduplication - 14 14",
+        "03 done - 15 15",
+    ]
+    assert timeline(killed_twice, "demo").table.equals(table)
+
+
+TEXT = f"""\
+{SUMMARY}
+run 00000001            [0==]     [1//?                                                ended \
+without an entry
+run 00000002                           R         [1==]     [2//?                       ended \
+without an entry
+run 00000003                                                    R         [2::]     !  done
+"""
+
+
+def test_the_text_twin(killed_twice: Path) -> None:
+    text = timeline_text(killed_twice, "demo")
+    assert text.startswith(TEXT)
+    assert text.splitlines()[-1].startswith("[n attempt at step n, by order of entries; = finished")
+
+
+def test_killed_is_what_the_caller_knows(killed_twice: Path) -> None:
+    known: dict[str, Any] = {"killed": {"00000001"}, "at_work": {"00000002"}}
+    figure = timeline(killed_twice, "demo", **known)
+    assert words_of(figure)[-3:] == ["killed", "at work", "done"]
+    assert "1 killed, 1 at work." in repr(figure)
+    endings = [
+        line.rsplit("  ", 1)[1]
+        for line in timeline_text(killed_twice, "demo", **known).splitlines()[1:4]
+    ]
+    assert endings == ["killed", "at work", "done"]
+    assert {"killed", "at work"} < set(timeline_table(killed_twice, "demo", **known)["what"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.builds(History, st.integers(0, 10**9), st.integers(1, 4)), st.sampled_from(["order", "time"])
+)
+def test_the_picture_is_the_table_for_any_history(history: History, by: str) -> None:
+    again = {idx for idx, step in enumerate(history.steps) if step[2]}
+    chart = make_chart(history.events, again)
+    figure = draw(history.events, by=by)
+    figure.chart = chart
+    table = figure.table
+    starts = [event for event in history.events if event.kind == "step_started"]
+    assert sum(bars_of(figure).values()) == (table["what"] == "attempt").sum() == len(starts)
+    assert (table["what"] == "recovery").sum() == sum(
+        event.kind == "step_recovered" for event in history.events
+    )
+    assert table["owner"].nunique() == history.runs
+    assert len(chart.endings) == history.runs
+
+
+# How it looks.
+
+
+@pytest.mark.parametrize("by", ["order", "time"])
+def test_a_bar_without_length_can_be_seen(by: str, killed_twice: Path) -> None:
+    axes = timeline(killed_twice, "demo", by=by).axes[0]
+    low, high = axes.get_xlim()
+    pixels = 960 * 0.85
+    for collection in axes.collections:
+        if isinstance(collection, PolyCollection):
+            for path in collection.get_paths():
+                x = path.vertices[:, 0]
+                assert (x.max() - x.min()) / (high - low) * pixels > 3
+
+
+def test_a_clock_that_jumps_back_stays_in_the_picture(tamper: Tamper) -> None:
+    path = tamper("UPDATE events SET ts = 1767225000 WHERE seq BETWEEN 8 AND 9")
+    axes = timeline(path, "demo", by="time").axes[0]
+    assert axes.get_xlim()[0] < -600
+
+
+def test_each_colour_has_its_pattern_and_word(tamper: Tamper) -> None:
+    path = tamper("UPDATE events SET kind = 'step_error' WHERE seq = 4")
+    figure = timeline(path, "demo")
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == [
+        "finished", "deduplicated: its effect was there already", "error or interrupted",
+        "no entry of its end", "recovery", "error", "deduplication",
+    ]  # fmt: skip
+    hatches = [
+        c.get_hatch() or "" for c in figure.axes[0].collections if isinstance(c, PolyCollection)
+    ]
+    assert hatches == [hatch for _, hatch in FACES.values()]
+    assert len(set(hatches)) == 4
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("paper", ["#FFFFFF", "#111111"])
+@pytest.mark.parametrize("colour", [face for face, _ in FACES.values()])
+def test_colours_reach_three_to_one(colour: str, paper: str) -> None:
+    """The contrast that WCAG 2.2 asks of graphics (1.4.11)."""
+    dark, light = sorted([luminance(colour), luminance(paper)])
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+@pytest.mark.parametrize(("style", "dark"), [("notebook", False), ("room", True)])
+def test_it_fits_a_projector(style: str, dark: bool, killed_twice: Path) -> None:
+    figure = timeline(killed_twice, "demo", style=style, dark=dark)
+    image = matplotlib.image.imread(io.BytesIO(figure.png()))
+    height, width, _ = image.shape
+    assert width <= 1280
+    assert height <= 720
+    assert np.allclose(image[0, 0, :3], 17 / 255 if dark else 1)
+    # Nothing is cut off: the border is paper all around.
+    border = np.concatenate([image[0], image[-1], image[:, 0], image[:, -1]])[:, :3]
+    assert np.allclose(border, image[0, 0, :3])
+
+
+def test_many_lanes_are_capped_with_a_sentence() -> None:
+    figure = draw(one_lane_each(MAX_LANES + 2))
+    cap = "Only the first 1,000 of 1,002 runs are shown."
+    assert cap in repr(figure)
+    assert figure.axes[0].get_title(loc="left").endswith(cap)
+    assert bars_of(figure) == {"#CC79A7": MAX_LANES}
+    assert figure.table["owner"].nunique() == MAX_LANES
+
+
+def test_few_collections_however_many_bars() -> None:
+    assert len(draw(one_lane_each(900)).axes[0].collections) == 2  # the lanes, and one outcome
+
+
+def test_bars_of_many_events_stay_within_the_width(killed_twice: Path) -> None:
+    for width in (1, 7, 40, 100):
+        lines = timeline_text(killed_twice, "demo", width=width).splitlines()[1:4]
+        margin = len("run 00000001  ")
+        assert max(len(line[margin:].split("  ended")[0].rstrip()) for line in lines) <= width + 8
+
+
+# What a journal may try.
+
+
+EVIL = '<img src=x onerror="alert(1)">'
+
+
+def test_text_of_a_journal_is_no_html() -> None:
+    figure = draw(one_lane_each(1, task=EVIL))
+    shown = figure._repr_html_()
+    assert EVIL not in shown
+    assert html.escape(EVIL) in shown
+    assert re.findall(r"<(\w+)", shown) == ["img"]
+
+
+def test_text_of_a_journal_is_no_mathematics() -> None:
+    figure = draw(one_lane_each(1, step=r"$\frac{a$", task="$x_1$"))
+    assert r"0 $\frac{a$" in words_of(figure)
+    figure.png()  # an unbalanced formula would raise here
+
+
+def test_characters_that_the_font_lacks() -> None:
+    """With warnings as errors: matplotlib would warn about each missing glyph."""
+    figure = draw(one_lane_each(1, step="步骤", task="имя🙂"))
+    figure.png()
+    assert figure.axes[0].get_title(loc="left") == "Task имя\N{REPLACEMENT CHARACTER}: pending"
+    assert "имя🙂" in repr(figure)
+
+
+def test_control_characters_do_not_reach_a_terminal(tamper: Tamper) -> None:
+    path = tamper("UPDATE events SET owner = char(27) || '[2J' WHERE owner = '00000001'")
+    text = timeline_text(path, "demo")
+    assert "\x1b" not in text
+    assert "run \\x1b[2J" in text
+
+
+# Files and refusals.
+
+
+def test_the_same_journal_gives_the_same_bytes(killed_twice: Path, tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "a.svg", "b.svg"):
+        timeline(killed_twice, "demo").save(tmp_path / name)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert (tmp_path / "a.svg").read_text("utf-8").lstrip().startswith("<?xml")
+
+
+def test_a_png_names_no_software(killed_twice: Path) -> None:
+    png = timeline(killed_twice, "demo").png()
+    assert png.startswith(b"\x89PNG")
+    assert b"matplotlib" not in png.lower()
+    assert zlib.crc32(png) == zlib.crc32(timeline(killed_twice, "demo").png())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda path: timeline(path, "demo", by="size"), "by='size': use one of order, time"),
+        (lambda path: timeline(path, "demo", style="x"), "style='x': use one of notebook, room"),
+        (lambda path: timeline(path, "demo").save("x.gif"), "as .gif: use .png or .svg"),
+        (lambda path: timeline(path, "demo").save("x"), "as a name without ending"),
+    ],
+)
+def test_refusals(call: Callable[[Path], object], message: str, killed_twice: Path) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        call(killed_twice)
+
+
+@pytest.mark.parametrize("read", [timeline, timeline_table, timeline_text])
+def test_an_unknown_task(read: Callable[..., object], killed_twice: Path) -> None:
+    with pytest.raises(UnknownTask, match="no task 'nope'"):
+        read(killed_twice, "nope")
+
+
+def test_a_task_without_a_run(tamper: Tamper) -> None:
+    path = tamper("DELETE FROM events WHERE seq > 1")
+    figure = timeline(path, "demo")
+    figure.png()
+    assert repr(figure) == "Timeline of task demo (pending): 0 runs, 0 attempts, 0 recoveries."
+    assert timeline_text(path, "demo") == repr(figure)
+    assert len(timeline_table(path, "demo")) == 0
+
+
+def test_no_figure_is_kept(killed_twice: Path) -> None:
+    figure = timeline(killed_twice, "demo")
+    figure.png()
+    gone = weakref.ref(figure)
+    del figure
+    gc.collect()
+    assert gone() is None
+
+
+def test_pyplot_is_not_imported(killed_twice: Path, tmp_path: Path) -> None:
+    code = """if True:
+        import sys
+        from labkit.journal import timeline
+        timeline(sys.argv[1], "demo").save("x.png")
+        print("matplotlib.pyplot" in sys.modules)"""
+    done = run_python("-c", code, str(killed_twice), cwd=tmp_path)
+    assert (done.code, done.out) == (0, "False\n")
