@@ -50,7 +50,8 @@ MARKERS = {
     AT_WORK: ">",
 }
 ENDINGS = ("done", "failed", KILLED, WITHOUT_ENTRY, AT_WORK)
-MAX_WORDS = 60  # bars or lanes; beyond it, words in the picture cover each other
+MAX_BARS_WITH_NAMES = 60  # beyond it, a name rarely fits, and each try costs time
+SCREEN = 7.2  # inches at 100 pixels each: the height of a projector's screen
 SHORTEST = {"order": 0.5, "time": 0.008}  # of a bar: in events; as a share of the whole time
 
 
@@ -81,9 +82,9 @@ def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> N
     painter.lanes()
     painter.bars()
     painter.marks()
-    if len(chart.bars) <= MAX_WORDS:
+    if painter.names_steps:
         painter.step_names()
-    if len(chart.lanes) <= MAX_WORDS:
+    if painter.names_endings:
         painter.endings()
     painter.x_axis()
     painter.y_axis()
@@ -94,7 +95,12 @@ def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> N
 class _Painter:
     def __init__(self, figure: Figure, chart: Chart, by: str, size: Size, ink: Ink) -> None:
         self.figure, self.chart, self.by, self.size, self.ink = figure, chart, by, size, ink
-        self.height = _height(len(chart.lanes), size)
+        around = size.font * 0.17  # title, axis and legend
+        lane = _lane_height(len(chart.lanes), size, around)
+        self.height = lane * max(1, len(chart.lanes)) + around
+        line = size.font * 1.1 / 72
+        self.names_endings = lane >= line
+        self.names_steps = lane >= 2.2 * line and len(chart.bars) <= MAX_BARS_WITH_NAMES
         figure.set_size_inches(size.width, self.height)
         figure.set_facecolor(ink.paper)
         self.axes = figure.add_subplot(facecolor=ink.paper)
@@ -109,6 +115,11 @@ class _Painter:
         shortest = SHORTEST[by] * (1 if by == "order" else self.span)
         self.left, self.right = left, np.maximum(right, left + shortest)
         self.edges = self._right_edges()
+        self.letter = size.font * 0.6 / 72  # inches, of a usual one
+        across = size.width - size.font * 0.2  # inches, without the names of the runs
+        words = max(map(len, chart.endings), default=0) * self.letter + 0.3
+        self.end = self.last + self.span * words / (across - words)  # room for the words there
+        self.inches = across / (self.end - self.first)
 
     def _x(self, seq: int, at: float) -> float:
         return float(seq) if self.by == "order" else at - self.chart.first_at
@@ -158,7 +169,7 @@ class _Painter:
         return np.stack([x_of_corners, y_of_corners], axis=2)
 
     def marks(self) -> None:
-        size = self.size.font * 0.75 if len(self.chart.lanes) <= MAX_WORDS else 3
+        size = self.size.font * 0.75 if self.names_endings else 3
         for what in dict.fromkeys(mark.what for mark in self.chart.marks):
             marks = [mark for mark in self.chart.marks if mark.what == what]
             at_end = what in ENDINGS
@@ -171,21 +182,19 @@ class _Painter:
 
     def step_names(self) -> None:
         """Above each bar as many of its words as fit before the next bar, by a usual letter."""
-        inches = (self.size.width - self.size.font * 0.2) / (self.span * 1.27)
-        letter = self.size.font * 0.6 / 72
         for bar, left, room in self._rooms():
             again = f" #{bar.attempt}" if (bar.attempt or 1) > 1 else ""
             for text in (
                 f"{bar.step_idx} {plain(bar.step or '')}{again}",
                 f"{bar.step_idx}{again}",
             ):
-                if len(text) * letter <= room * inches:
+                if len(text) * self.letter <= room * self.inches:
                     self._write(left, bar.lane - 0.27, text, "bottom")
                     break
 
     def _rooms(self) -> Iterator[tuple[Bar, float, float]]:
         """Each bar, its left, and how far it is from there to the next bar of its lane."""
-        following = dict.fromkeys(range(len(self.chart.lanes)), self.last + self.span * 0.25)
+        following = dict.fromkeys(range(len(self.chart.lanes)), self.end)
         for bar, left in reversed(list(zip(self.chart.bars, self.left, strict=True))):
             yield bar, left, following[bar.lane] - left
             following[bar.lane] = left
@@ -202,14 +211,14 @@ class _Painter:
         )  # fmt: skip
 
     def x_axis(self) -> None:
-        by_order, right = self.by == "order", self.last + self.span * 0.25  # for the words there
-        self.axes.set_xlim(self.first - self.span * 0.02, right)
+        by_order = self.by == "order"
+        self.axes.set_xlim(self.first - self.span * 0.02, self.end)
         ticks = MaxNLocator(nbins=10, integer=by_order).tick_values(self.first, self.last)
         self.axes.set_xticks([tick for tick in ticks if self.first <= tick <= self.last])
         self.axes.tick_params(axis="x", colors=self.ink.text, labelsize=self.size.font, length=3)
         word = "order of entries (seq)" if by_order else "seconds since the task's first entry"
         again = [bar for bar in self.chart.bars if (bar.attempt or 1) > 1]
-        if again and len(self.chart.bars) <= MAX_WORDS:
+        if again and self.names_steps:
             bar = again[0]
             word += f"; {bar.step_idx} #{bar.attempt} is step {bar.step_idx}, attempt {bar.attempt}"
         self.axes.set_xlabel(word, fontsize=self.size.font, color=self.ink.text)
@@ -248,7 +257,7 @@ class _Painter:
             if outcome in outcomes
         ]  # fmt: skip
         marks = {mark.what for mark in self.chart.marks}
-        if len(self.chart.lanes) <= MAX_WORDS:
+        if self.names_endings:
             marks -= {*ENDINGS}
         handles += [
             Line2D([], [], linestyle="", marker=MARKERS[what], color=self.ink.text, label=what)
@@ -261,10 +270,9 @@ class _Painter:
         )  # fmt: skip
 
 
-def _height(lanes: int, size: Size) -> float:
-    """Many lanes are thin ones, but never less than 8 pixels: the page scrolls."""
-    lane = size.lane if lanes <= 8 else max(0.08, size.lane * 8 / lanes)
-    return max(1, lanes) * lane + size.font * 0.17
+def _lane_height(lanes: int, size: Size, around: float) -> float:
+    """In inches. All on one screen; where that is too thin, 8 pixels, and the page scrolls."""
+    return max(0.08, min(size.lane, (SCREEN - around) / max(1, lanes)))
 
 
 def _drawable(text: str) -> str:

@@ -212,8 +212,9 @@ def test_colours_reach_three_to_one(colour: str, paper: str) -> None:
 
 
 @pytest.mark.parametrize(("style", "dark"), [("notebook", False), ("room", True)])
-def test_it_fits_a_projector(style: str, dark: bool, killed_twice: Path) -> None:
-    figure = timeline(killed_twice, "demo", style=style, dark=dark)
+@pytest.mark.parametrize("lanes", [1, 3, 9, 30])
+def test_it_fits_a_projector(lanes: int, style: str, dark: bool) -> None:
+    figure = draw(one_lane_each(lanes), size=SIZES[style], dark=dark)
     image = matplotlib.image.imread(io.BytesIO(figure.png()))
     height, width, _ = image.shape
     assert width <= 1280
