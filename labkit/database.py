@@ -22,7 +22,7 @@ PRAGMAS = (  # each answer is fetched and required: SQLite ignores a pragma that
 
 
 class Database:
-    """One connection; what SQLite cannot do leaves as StorageFault or StorageBusy with the cause."""
+    """One connection; what SQLite cannot do leaves as StorageFault or StorageBusy with a cause."""
 
     def __init__(self, path: str, mode: str) -> None:
         # Absolute, since a tool may change the folder; not resolved, so that a moved symlink shows.
@@ -91,21 +91,17 @@ class Database:
         except (sqlite3.DatabaseError, MemoryError) as error:
             if _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StorageBusy(f"{self.path} stayed busy; nothing is lost, try again") from error
-            hint = "mend the storage or restore the file"
-            raise StorageFault(f"{self.path}: {error or 'out of memory'}; {hint}") from error
+            raise StorageFault(f"{self.path}: {str(error) or 'no memory'}; mend it") from error
 
 
 def open_readonly(path: str) -> Database:
-    """Opens for reading, and never creates or changes a database (-wal and -shm may appear).
-
-    Raises NotFound, or StorageFault where it cannot be read."""
+    """Never makes or changes a file (but -wal and -shm may appear). Raises NotFound, StorageFault."""
     ensure(os.path.exists(path), NotFound(f"{path} does not exist; check the path, or `create`"))
     return Database(path, "ro")
 
 
 def look(path: str, schema: Schema) -> Database | None:
     """Opens one of our databases for reading; None if it has no schema: its creation was cut off.
-
     Raises NotFound, or StorageFault for a file that is not ours, newer or no database."""
     try:
         found = open_readonly(path)
@@ -113,20 +109,19 @@ def look(path: str, schema: Schema) -> Database | None:
         if _code(fault.__cause__) != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
         found = Database(path, "rw")  # cut off too, in a write that only a writer can roll back
-    owner, version = found.value("PRAGMA application_id"), found.value("PRAGMA user_version")
-    empty, ours = not found.value("SELECT count(*) FROM sqlite_schema"), owner == schema[0]
-    if ours and not empty and version <= schema[1]:
+    [(owner, version, objects)] = found.rows("""SELECT *, (SELECT count(*) FROM sqlite_schema)
+        FROM pragma_application_id, pragma_user_version""")  # one statement: one state of the file
+    if owner == schema[0] and objects and version <= schema[1]:
         return found
     found.close()
-    if empty and owner in (0, schema[0]):
+    if not objects and owner in (0, schema[0]):
         return None
-    whose = "a newer labkit: update" if ours else "another program: give another --db"
+    whose = "a newer labkit: update" if owner == schema[0] else "another program: try another --db"
     raise StorageFault(f"{path} belongs to {whose}; nothing was written to it")
 
 
 def connect(path: str, schema: Schema, *, create: bool = False) -> Database:
     """Opens for writing; with `create`, makes the file, or goes on where a creation was cut off.
-
     Raises what `look` raises, before anything is written; StorageBusy after 10 seconds."""
     if create:
         _touch(path)
@@ -141,14 +136,13 @@ def connect(path: str, schema: Schema, *, create: bool = False) -> Database:
 
 
 def _connect(path: str, schema: Schema) -> Database:
-    if (seen := look(path, schema)) is not None:
-        seen.close()
+    is_new = look(path, schema) is None
     database = Database(path, "rw")
     for name, wanted, answer in PRAGMAS:
         database.execute(f"PRAGMA {name}={wanted}")
         if (got := database.value(f"PRAGMA {name}")) != answer:
             raise StorageFault(f"{path}: SQLite answers {name}={got}; use a local disk")
-    if seen is None:
+    if is_new:
         with database.transaction():
             if not database.value("PRAGMA user_version"):  # another process may have been faster
                 marks = (f"PRAGMA application_id={schema[0]}", f"PRAGMA user_version={schema[1]}")

@@ -94,6 +94,4 @@ def storage_faults(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageFault(
-            f"{doing}: {error.strerror}; mend the storage, then try again"
-        ) from error
+        raise StorageFault(f"{doing}: {error.strerror}; mend the storage, try again") from error

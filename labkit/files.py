@@ -12,8 +12,7 @@ from labkit.errors import PermanentError, storage_faults
 __all__ = ["Conflict", "publish_once", "remove_orphans", "sync_folder"]
 
 
-class Conflict(PermanentError):
-    """The name is taken by other content."""
+class Conflict(PermanentError): ...
 
 
 def publish_once(folder: str, name: str, content: bytes) -> bool:

@@ -1,6 +1,7 @@
 """Which values the journal holds: those that come back from JSON exactly as they went in."""
 
 import json
+import re
 from typing import Any
 
 from labkit.errors import PermanentError, ensure
@@ -11,11 +12,11 @@ __all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "to_json"]
 # kernel) could not read. So the limit is fixed, and far below Python's own of 1,000 frames.
 MAX_DEPTH = 500
 MAX_BYTES = 500_000_000  # SQLite refuses a text of a gigabyte
+SURROGATE = re.compile("[\ud800-\udfff]")
 INSTEAD = "build it of dict with str keys, list, str, int, finite float, bool and None"
 
 
-class NotJSON(PermanentError):
-    """The message says where in the value, and what to use instead."""
+class NotJSON(PermanentError): ...
 
 
 def to_json(value: Any, name: str = "the output") -> str:
@@ -24,8 +25,8 @@ def to_json(value: Any, name: str = "the output") -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         size = len(text.encode())
-    except (ValueError, RecursionError) as error:  # a lone surrogate, or an int of 5,000 digits
-        raise NotJSON(f"{name}: {error}; use valid text, and a str for a long number") from None
+    except (ValueError, RecursionError) as error:  # an int of 5,000 digits
+        raise NotJSON(f"{name}: {error}; use a str for a long number") from None
     ensure(size <= MAX_BYTES, NotJSON(f"{name} has {size:,} bytes; write a file, return its path"))
     return text
 
@@ -41,10 +42,13 @@ def _check(root: Any, name: str) -> None:
         if kind is dict:
             if not all(type(key) is str for key in value):
                 raise NotJSON(f"{where} has a key that is no str; {INSTEAD}")
+            todo += [(key, f"a key of {where}", depth) for key in value]
             todo += [(item, f"{where}.{key:.40}", depth + 1) for key, item in value.items()]
         elif kind is list:
             todo += [(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
         elif kind not in (str, int, float, bool, type(None)):
             raise NotJSON(f"{where} is of type {kind.__name__}; {INSTEAD}")
+        elif kind is str and SURROGATE.search(value):
+            raise NotJSON(f"{where} has a lone surrogate, which UTF-8 cannot hold; replace it")
         elif kind is float and value - value != 0:
             raise NotJSON(f"{where} is {value}, which JSON has no number for; use None or a str")
