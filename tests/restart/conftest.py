@@ -1,5 +1,7 @@
 """A desk for each test of the restart agent, emptied of processes afterwards."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,3 +17,20 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made = Desk(folder)
     yield made
     made.end_all()
+
+
+@pytest.fixture
+def quick_desk(tmp_path: Path) -> Iterator[Desk]:
+    """In memory where there is such a file system: what is counted here, no disk changes."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield Desk(tmp_path)
+        return
+    folder = memory / f"labkit-{os.getpid()}-{tmp_path.name}"
+    folder.mkdir()
+    desk = Desk(folder)
+    try:
+        yield desk
+    finally:
+        desk.end_all()
+        shutil.rmtree(folder)

@@ -280,23 +280,27 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 class Strace:
-    """`strace` as injector of one fault into one class of calls on a desk's files."""
+    """`strace` as injector of faults into calls of the agent; the trace proves their delivery.
 
-    def __init__(self, desk: Desk, calls: str, inject: str = "") -> None:
-        self.trace = desk.folder.parent / f"{desk.folder.name}.trace"
-        self.calls, self.inject, self.desk = calls, inject, desk
+    `faults` are as strace takes them: `link:error=EPERM`, `fdatasync:error=EIO:when=3`. With
+    `paths`, below the desk's folder, only calls on the descriptors of these files count.
+    """
 
-    def argv(self, *paths: str) -> list[str]:
-        """Without paths: every file. A path is watched as it is and relative to the desk."""
-        watch = [str(p) for path in paths for p in (self.desk.folder / path, path)]
-        inject = ["-e", f"inject={self.inject}"] if self.inject else []
-        options = [option for path in watch for option in ("-P", path)]
-        return ["strace", "-f", "-qq", "-o", str(self.trace), "-e", f"trace={self.calls}",
-                *options, *inject]  # fmt: skip
+    def __init__(
+        self, desk: Desk, *faults: str, trace: str = "", paths: Sequence[str] = ()
+    ) -> None:
+        self.file = desk.folder.parent / f"{desk.folder.name}.trace"
+        calls = ",".join(f"?{call}" for fault in faults for call in fault.split(":")[0].split(","))
+        watched = [str(desk.folder / path) for path in paths]
+        self.argv = [
+            "strace", "-f", "-y", "-qq", "-o", str(self.file), "-e", f"trace={trace or calls}",
+            *(word for fault in faults for word in ("-e", f"inject=?{fault}")),
+            *(word for path in watched for word in ("-P", path)),
+        ]  # fmt: skip
 
     def lines(self) -> list[str]:
-        return self.trace.read_text("utf-8", "replace").splitlines()
+        return self.file.read_text("utf-8", "replace").splitlines()
 
-    def injected(self) -> int:
-        """How many calls got the fault: an injury counts only when it is proved delivered."""
-        return sum("(INJECTED)" in line for line in self.lines())
+    def injected(self) -> list[str]:
+        """The calls that got a fault: an injury counts only when it is proved delivered."""
+        return [line for line in self.lines() if "(INJECTED)" in line]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -356,20 +355,3 @@ def test_10_000_steps_cost_per_step_does_not_grow(quick_desk: Desk) -> None:
 
     assert per_step(100) > 2  # the counter counts
     assert per_step(total - 1) <= 1.1 * per_step(100)
-
-
-@pytest.fixture
-def quick_desk(tmp_path: Path) -> object:
-    """In memory where there is such a file system: what is counted here, no disk changes."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield Desk(tmp_path)
-        return
-    folder = memory / f"labkit-{os.getpid()}-{tmp_path.name}"
-    folder.mkdir()
-    desk = Desk(folder)
-    try:
-        yield desk
-    finally:
-        desk.end_all()
-        shutil.rmtree(folder)
