@@ -14,6 +14,7 @@ from labkit.lab import content, evidence
 from labkit.lab.content import Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
+from labkit.lab.oneline import show_errors_in_one_line
 from labkit.lab.places import home
 from labkit.lab.predictions import Predictions
 from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
@@ -78,6 +79,7 @@ def begin(number: str) -> None:
     if _open:
         _open.pop().close()
     _open.append(Bench(notebook))
+    show_errors_in_one_line()
     _widen_tables()
     print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
     print("A fresh folder holds plan.json and input/notes.txt. No agent has run in it.")

@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
 
+from labkit.errors import UsageError
 from labkit.journal.figure import Timeline
 from labkit.journal.laws import HELD
-from labkit.lab.trials import POINTS, Trial, tabulate
+from labkit.lab.trials import POINTS, Trial, place, tabulate
 
 __all__ = ["Picture", "draw_calls", "draw_grid"]
 
@@ -47,8 +48,10 @@ class Calls(NamedTuple):
 def draw_calls(made: Mapping[str, int]) -> Picture:
     """A bar for each step: the one call that was needed, and the calls made again.
 
-    `made` is the number of calls of each step, at least one.
+    `made` is the number of calls of each step, at least one. Raises UsageError.
     """
+    if not made or min(made.values()) < 1:
+        raise UsageError("lab.draw_calls: give each step with its number of calls, at least 1")
     calls = [Calls(step, 1, number - 1) for step, number in made.items()]
     again = sum(call.again for call in calls)
     sentence = f"{len(calls)} calls were needed, {len(calls) + again} were made: " + ", ".join(
@@ -73,7 +76,7 @@ def draw_calls(made: Mapping[str, int]) -> Picture:
 
 def draw_grid(trials: Iterable[Trial]) -> Picture:
     """A square for each trial, crash points downwards, steps to the right, the judgement in it."""
-    every = list(trials)
+    every = list({place(trial): trial for trial in trials}.values())
     held = sum(trial.judgement == HELD for trial in every)
     sentence = f"Grid of {len(every)} kills: {held} held"
     sentence += "".join(
@@ -83,8 +86,8 @@ def draw_grid(trials: Iterable[Trial]) -> Picture:
     picture = Picture(f"{sentence}.", table, 7.6, 3.2)
     axes = picture.add_subplot()
     for trial in every:
-        point, _, idx = (trial.crash_at or "").partition(":")
-        _square(axes, int(idx), POINTS.index(point), trial)
+        point, idx = place(trial)
+        _square(axes, idx, POINTS.index(point), trial)
     axes.set_xlim(-0.5, len(table.columns) - 0.5)
     axes.set_ylim(len(POINTS) - 0.5, -0.5)
     axes.set_xticks(list(table.columns), [f"step {idx}" for idx in table.columns], fontsize=FONT)

@@ -37,11 +37,6 @@ class NotReady(LabkitError):
 
     exit_code = 64
 
-    def _render_traceback_(self) -> list[str]:
-        # IPython asks an exception for this. The message is all that helps a learner; the cell
-        # still fails, so "Run All" stops here and a test sees it.
-        return [str(self)]
-
 
 class Result(NamedTuple):
     """How a process ended. Shown as words; `code` is negative after a signal."""

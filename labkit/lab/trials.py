@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from labkit.errors import UsageError
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
 from labkit.lab.evidence import journal, timeline, witness
 from labkit.lab.folder import Folder
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from labkit.journal import Journal
     from labkit.journal.figure import Timeline
 
-__all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "tabulate"]
+__all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "place", "tabulate"]
 
 POINTS = ("before_effect", "after_effect", "after_commit")
 TASK = "notes"
@@ -76,15 +77,24 @@ def crash_and_resume(folder: Folder, crash_at: str | None, *, unsafe: bool = Fal
 
 
 def tabulate(trials: Iterable[Trial]) -> pd.DataFrame:
-    """The judgement of each trial: one row for each crash point, one column for each step."""
+    """The judgement of each trial: one row for each crash point, one column for each step.
+
+    Of two trials at one place the later counts. Raises UsageError for a trial without a place.
+    """
     import pandas as pd
 
-    cells = [(*_place(trial), trial.judgement) for trial in trials]
-    frame = pd.DataFrame(cells, columns=["crash point", "step", "judgement"])
+    cells = {place(trial): (*place(trial), trial.judgement) for trial in trials}
+    frame = pd.DataFrame(cells.values(), columns=["crash point", "step", "judgement"])
     table = frame.pivot(index="crash point", columns="step", values="judgement")
     return table.reindex(sorted(table.index, key=POINTS.index))
 
 
-def _place(trial: Trial) -> tuple[str, int]:
+def place(trial: Trial) -> tuple[str, int]:
+    """The crash point and the step of a trial. Raises UsageError where there is no such place."""
     point, _, idx = (trial.crash_at or "").partition(":")
+    if point not in POINTS or not idx.isdecimal():
+        known = ", ".join(POINTS)
+        raise UsageError(
+            f"{trial.crash_at!r} has no place in a grid; use one of {known}, with :IDX"
+        )
     return point, int(idx)

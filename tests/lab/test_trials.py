@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from labkit import lab
+from labkit.errors import UsageError
 from labkit.lab.trials import Trial
 
 
@@ -62,6 +63,26 @@ def test_the_grid_says_in_a_sentence_and_in_words_what_it_shows(doubled: Trial) 
     assert [bool(patch.get_hatch()) for patch in axes.patches] == [False, True]
     assert f'<img alt="{picture!r}"' in picture._repr_html_()
     assert picture.table.loc["before_effect", 0] == "held"
+
+
+def test_a_trial_without_a_place_is_not_in_the_grid(begun: Path) -> None:
+    for crash_at in (None, "nowhere:1"):
+        trial = lab.trial(crash_at)
+        for show in (lab.tabulate, lab.draw_grid):
+            with pytest.raises(UsageError, match="has no place in a grid; use one of before"):
+                show([trial])
+
+
+def test_of_two_trials_at_one_place_the_later_counts(doubled: Trial) -> None:
+    safe = lab.trial("after_effect:2")
+    assert lab.tabulate([doubled, safe]).loc["after_effect", 2] == "held"
+    assert repr(lab.draw_grid([doubled, safe])) == "Grid of 1 kills: 1 held."
+
+
+@pytest.mark.parametrize("made", [{}, {"fetch": 0}])
+def test_a_call_that_was_not_made_is_not_drawn(made: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="at least 1"):
+        lab.draw_calls(made)
 
 
 def test_calls_made_again_are_counted_and_marked() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labkit import lab
-from labkit.errors import LabkitError, NotFound, UsageError
+from labkit.errors import NotFound, UsageError
 from labkit.lab import bench
 from labkit.lab.process import EXIT_WORDS, exit_in_words
 
@@ -214,11 +214,6 @@ def test_a_fresh_folder_can_be_asked_for_again(begun: Path) -> None:
     lab.fresh("again")
     assert lab.files() == ["input/notes.txt", "plan.json"]
     create()
-
-
-def test_an_unready_verb_shows_one_line_in_a_notebook() -> None:
-    assert lab.NotReady("run that cell")._render_traceback_() == ["run that cell"]
-    assert issubclass(lab.NotReady, LabkitError)
 
 
 def test_exit_codes_in_words() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 
 from labkit.lab import content, regenerate
@@ -22,6 +23,11 @@ from tests.conftest import run_python
 
 ALL = content.notebooks()
 NBVAL = ("-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=60", "-q", "-rf")
+# `make test` compares every output of every notebook by nbval; here two of them are enough.
+EACH = [
+    pytest.param(entry, id=entry.number, marks=[] if entry.number < "02" else pytest.mark.proof)
+    for entry in ALL
+]
 SAMPLE = content.notebook("01")
 # pyzmq's kernel and nbclient's loop leave sockets to the garbage collector.
 pytestmark = [
@@ -43,7 +49,7 @@ def marked(session: str) -> list[int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="scans /proc")
-@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.number)
+@pytest.mark.parametrize("entry", EACH)
 def test_a_second_run_shows_the_same_and_leaves_nothing_alive(
     entry: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +79,15 @@ def test_another_output_is_stored(tmp_path: Path) -> None:
     assert stored["cells"][0]["outputs"][0]["text"] == ["new\n"]
     assert stored["metadata"]["language_info"] == {"name": "python"}
     assert regenerate.regenerate(path) is False
+
+
+def test_an_error_on_purpose_is_one_line_and_the_cell_fails(tmp_path: Path) -> None:
+    source = "from labkit import lab\nlab.begin('05')\nlab.journal()"
+    with pytest.raises(regenerate.CellFailed) as caught:
+        regenerate.execute(nbformat.reads(json.dumps(minimal(source)), 4), tmp_path)
+    lines = str(caught.value).splitlines()
+    assert "Traceback" not in str(caught.value)
+    assert any(line.startswith("NotReady: no agent has made a journal") for line in lines)
 
 
 def minimal(source: str) -> dict[str, Any]:
@@ -127,32 +142,49 @@ def tamper(notebook: dict[str, Any], kind: str, old: str, new: str) -> None:
     raise AssertionError(f"no output has {old!r}")
 
 
-HANGING = """
+BEGIN = """
 import sys
 from labkit import lab
 lab.begin("05")
 lab.run("agent create notes plan.json")
+"""
+# A cell that has returned and left an agent at work, and a cell that is still in `lab.run`.
+STARTED = """
 lab.wait_for(lab.start("agent run notes", AGENT_STEP_DELAY="600"), "step_started", step_idx=0)
 print("waiting", flush=True)
 sys.stdin.read()
 """
+RUNNING = """
+print("waiting", flush=True)
+lab.run("agent run notes", AGENT_STEP_DELAY="600")
+"""
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="scans /proc")
-def test_an_agent_dies_with_a_killed_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cells", "number"),
+    [(STARTED, signal.SIGKILL), (RUNNING, signal.SIGKILL), (RUNNING, signal.SIGINT)],
+    ids=["started-killed", "running-killed", "running-interrupted"],
+)
+def test_an_agent_does_not_outlive_its_kernel(
+    cells: str, number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No clean-up code of the kernel runs; the guard sees its pipe close."""
-    session = f"kernel-{os.getpid()}"
+    """After SIGKILL no clean-up code of the kernel runs: the guard sees its pipe close."""
+    session = f"kernel-{os.getpid()}-{len(cells)}-{number}"
     monkeypatch.setenv("LABKIT_SESSION", session)
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
     with subprocess.Popen(
-        [sys.executable, "-c", HANGING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", BEGIN + cells],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as kernel:
         assert kernel.stdout is not None
         while (line := kernel.stdout.readline()) != "waiting\n":
             assert line, "the kernel ended early"
-        assert len(marked(session)) >= 2, "the agent and the kernel are alive"
-        kernel.send_signal(signal.SIGKILL)
+        while len(marked(session)) < 3:  # the kernel, the guard, the agent
+            assert kernel.poll() is None
+        kernel.send_signal(number)
     while marked(session):  # the guard needs a moment; the time limit of the test bounds it
         pass
