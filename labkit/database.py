@@ -95,7 +95,7 @@ class Database:
 
 
 def open_readonly(path: str) -> Database:
-    """Never makes or changes a file (but -wal and -shm may appear). Raises NotFound, StorageFault."""
+    """Never makes or changes a file (-wal and -shm may appear). Raises NotFound, StorageFault."""
     ensure(os.path.exists(path), NotFound(f"{path} does not exist; check the path, or `create`"))
     return Database(path, "ro")
 

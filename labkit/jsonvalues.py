@@ -49,6 +49,6 @@ def _check(root: Any, name: str) -> None:
         elif kind not in (str, int, float, bool, type(None)):
             raise NotJSON(f"{where} is of type {kind.__name__}; {INSTEAD}")
         elif kind is str and SURROGATE.search(value):
-            raise NotJSON(f"{where} has a lone surrogate, which UTF-8 cannot hold; replace it")
+            raise NotJSON(f"{where} has a lone surrogate; use text.encode('utf-8', 'replace')")
         elif kind is float and value - value != 0:
             raise NotJSON(f"{where} is {value}, which JSON has no number for; use None or a str")

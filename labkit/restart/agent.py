@@ -76,8 +76,6 @@ class Agent:
 
     def _attempt(self, store: Store, step: Row, attempt: int) -> bool:
         """True if the step is done, False if another attempt is due."""
-        if self.interrupted:
-            raise errors.Interrupted("interrupted between two steps; `run` goes on")
         store.require_attempt(step, attempt - 1, self.max_attempts)
         store.record("step_started", step, attempt, tool=step["tool"], attempt=attempt)
         self.crash.reach("before_effect", step["idx"])
@@ -102,6 +100,8 @@ class Agent:
         given, key, pid = json.loads(step["input"]), f"{self.task_id}-{step['idx']}", os.getpid()
         try:
             self.in_tool = True
+            if self.interrupted:  # before the tool began: it is obeyed, and journaled, here
+                self._on_ctrl_c()
             time.sleep(self.delay_s)
             return self.tools[step["tool"]](given, Outputs(store.db, self.task_id), key)
         finally:
@@ -109,7 +109,7 @@ class Agent:
             if os.getpid() != pid:
                 os._exit(70)  # a child that the tool forked must not go on as a second agent
 
-    def _on_ctrl_c(self, signum: int, frame: object) -> None:
+    def _on_ctrl_c(self, *_: object) -> None:
         """Ctrl-C, told from a KeyboardInterrupt that a tool raises; it never cuts a transaction."""
         self.interrupted = True
         if self.in_tool:
