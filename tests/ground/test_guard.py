@@ -1,0 +1,128 @@
+"""A guarded command dies with its parent, and so does all that it started."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labkit import guard
+
+PATIENCE_S = 10.0
+# Says `up`, and holds the pipe `alive` open for as long as it or its child lives.
+FAMILY = "exec 9>alive; sh -c 'echo up; read word <go' & wait"
+
+
+@pytest.fixture
+def alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The end of this pipe is the end of every process of the family."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("alive")
+    os.mkfifo("go")
+    end = os.open("alive", os.O_RDONLY | os.O_NONBLOCK)
+    order = os.open("go", os.O_RDWR)
+    yield end
+    os.write(order, b"end\n" * 9)  # what a failed test has left alive, ends now
+    os.close(end)
+    os.close(order)
+
+
+def has_ended(alive: int) -> bool:
+    return bool(select.select([alive], [], [], PATIENCE_S)[0]) and os.read(alive, 1) == b""
+
+
+def started() -> guard.Guarded:
+    family = guard.start(["sh", "-c", FAMILY], stdout=subprocess.PIPE)
+    assert family.stdout
+    with family.stdout as output:
+        assert output.readline() == b"up\n"
+    return family
+
+
+def test_status_and_output() -> None:
+    argv = ["sh", "-c", "cat; echo out; echo err >&2; pwd; echo $WORD; exit 7"]
+    env = {**os.environ, "WORD": "given"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with guard.start(argv, cwd="/", env=env, **pipes) as command:
+        assert command.communicate() == (b"out\n/\ngiven\n", b"err\n")
+        assert command.wait() == command.poll() == 7
+
+
+@pytest.mark.parametrize("number", ["KILL", "TERM", "INT", "HUP", "SEGV"])
+def test_the_signal_that_ended_it_is_seen(number: str, tmp_path: Path) -> None:
+    argv = ["sh", "-c", f"ulimit -c 0; kill -{number} $$"]
+    with guard.start(argv, cwd=str(tmp_path)) as command:
+        assert command.wait(timeout=PATIENCE_S) == -signal.Signals[f"SIG{number}"]
+
+
+def test_a_command_that_cannot_start() -> None:
+    with pytest.raises(FileNotFoundError, match="absent-command"):
+        guard.start(["absent-command"])
+    with pytest.raises(PermissionError):
+        guard.start([str(Path(__file__))])
+
+
+def test_pid_is_the_commands_own_and_its_groups(alive: int) -> None:
+    with started() as family:
+        assert family.poll() is None
+        assert os.getpgid(family.pid) == family.pid != os.getpgid(0)
+    assert has_ended(alive)
+
+
+def test_kill_is_a_sigkill_to_the_group(alive: int) -> None:
+    with started() as family:
+        assert family.kill() == -signal.SIGKILL
+        assert family.kill() == -signal.SIGKILL
+    assert has_ended(alive)
+
+
+def test_close_ends_the_group(alive: int) -> None:
+    family = started()
+    family.close()
+    assert family.poll() == -signal.SIGKILL
+    assert has_ended(alive)
+    family.close()
+
+
+def test_what_a_command_leaves_running_ends_with_it(alive: int) -> None:
+    argv = ["sh", "-c", "exec 9>alive; sh -c 'read word <go' & exit 3"]
+    with guard.start(argv) as command:
+        assert command.wait(timeout=PATIENCE_S) == 3
+    assert has_ended(alive)
+
+
+PARENT = """
+import os, subprocess, sys
+from labkit import guard
+family = guard.start(["sh", "-c", sys.argv[1]], stdout=subprocess.PIPE)
+family.stdout.readline()
+if sys.argv[2] == "fork" and os.fork() == 0:
+    os.close(1)
+    open("go").read(1)
+    os._exit(0)
+print("up", flush=True)
+open("go").read(1)
+"""
+
+
+@pytest.mark.parametrize("child", ["alone", "fork"])
+def test_it_dies_with_its_parent_even_by_sigkill(alive: int, child: str) -> None:
+    """Also when a child that the parent forked lives on, which holds what the parent had open."""
+    argv = [sys.executable, "-c", PARENT, FAMILY, child]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        assert parent.stdout.readline() == b"up\n"
+        parent.kill()
+        assert parent.wait() == -signal.SIGKILL
+        assert has_ended(alive)
+
+
+def test_a_ctrl_c_at_the_terminal_is_not_for_the_command(alive: int) -> None:
+    """It is in another session; what ends it is its parent's end, or its parent's wish."""
+    with started() as family:
+        assert os.getsid(family.pid) != os.getsid(0)
+    assert has_ended(alive)
