@@ -1,7 +1,9 @@
 """SIGKILL before every state-touching system call of `create` and of `run`; then: the promises.
 
-    python tests/sweep.py [--every N] [--twice]     exit 0 only if every trial held
+    python tests/sweep.py [--every N] [--twice]     every kill, or every N-th; the second one too
     python tests/sweep.py replay 'run pwrite64:17'  one trial again, its folder kept
+
+Exits 0 if every trial held, 1 if one is broken, 2 if something is unknown (or strace is missing).
 
 An unharmed run under strace tells the calls. A kill is addressed as (command, call, ordinal of that
 call in its process), and counts only if it is proved delivered: the wait status is SIGKILL, and the
@@ -48,7 +50,7 @@ WRITES = re.compile(r"O_(WRONLY|RDWR|CREAT|TRUNC)")
 TRACED = re.compile(r"(?P<pid>\d+) +(?P<call>\w+)\((?P<rest>.*)")
 QUOTED, DESCRIPTOR = re.compile(r'"([^"]*)"'), re.compile(r"^-?\w+<([^>]*)>")
 RANDOM = re.compile(r"\.[0-9a-f]{8}\.tmp$")
-ADDRESS = re.compile(r"(create|run) (\w+:\d+)")
+ADDRESS = re.compile(r"(?:create|run) \w+:\d+")
 REPLAY = "python tests/sweep.py replay"
 
 
@@ -88,9 +90,11 @@ class Report(NamedTuple):
         return len(self.verdicts) - self.count("unknown")
 
     @property
-    def is_green(self) -> bool:
-        """Not for an empty sweep, and not while anything is unknown."""
-        return 0 < len(self.verdicts) == self.count("held")
+    def exit_code(self) -> int:
+        """0 held, 1 broken, 2 unknown. A sweep that delivered nothing shows nothing."""
+        if self.count("broken"):
+            return 1
+        return 0 if 0 < len(self.verdicts) == self.count("held") else 2
 
     def __str__(self) -> str:
         outcomes = ", ".join(f"{self.count(name)} {name}" for name in ("held", "broken", "unknown"))
@@ -238,7 +242,7 @@ class Sweep:
         faults = faults or list(judge(trial, self.reference))
         if not keep:
             shutil.rmtree(trial.root)
-        reason = "; ".join(fault.strip() for fault in faults) or f"kept in {trial.root}"
+        reason = "; ".join(fault.strip() for fault in faults) or "all promises"
         return Verdict(kills, "broken" if faults else "held", reason)
 
     def run(self, plan: Iterable[tuple[Kill, ...]]) -> Report:
@@ -306,11 +310,13 @@ def judge_calls(database: Database, calls: list[str]) -> Iterator[str]:
 def find_kills(sweep: Sweep, address: str) -> tuple[Kill, ...]:
     """`run pwrite64:17 run fsync:3` as the kills that a recording knows under these names."""
     found: tuple[Kill, ...] = ()
-    for command, where in ADDRESS.findall(address):
-        known = {str(kill): kill for kill in sweep.record(command, after=found)}
-        if f"{command} {where}" not in known:
-            raise SystemExit(f"no such call: {command} {where}; there are {', '.join(known)}")
-        found += (known[f"{command} {where}"],)
+    for name in ADDRESS.findall(address):
+        known = {str(kill): kill for kill in sweep.record(name.split()[0], after=found)}
+        if name not in known:
+            raise LookupError(f"no call {name}; there are {', '.join(known)}")
+        found += (known[name],)
+    if not found:
+        raise LookupError(f"{address}: a kill is named like this: run pwrite64:17")
     return found
 
 
@@ -326,17 +332,30 @@ def main() -> int:
     parser.add_argument("replay", nargs="*", metavar="replay 'run pwrite64:17'")
     args = parser.parse_args()
     if not shutil.which("strace"):
-        raise SystemExit(NEEDS_STRACE)
+        return refuse(NEEDS_STRACE)
     if args.replay:
-        sweep = Sweep(Path(tempfile.mkdtemp(prefix="labkit-sweep-", dir=scratch())))
-        verdict = sweep.try_kills(find_kills(sweep, args.replay[1]), keep=True)
-        print(verdict)
-        return verdict.outcome != "held"
+        return replay(args.replay[-1])
     with tempfile.TemporaryDirectory(prefix="labkit-sweep-", dir=scratch()) as root:
         sweep = Sweep(Path(root))
         report = sweep.run(sweep.twice(args.every) if args.twice else sweep.once(args.every))
     print(report)
-    return not report.is_green
+    return report.exit_code
+
+
+def replay(address: str) -> int:
+    sweep = Sweep(Path(tempfile.mkdtemp(prefix="labkit-sweep-", dir=scratch())))
+    try:
+        report = Report((sweep.try_kills(find_kills(sweep, address), keep=True),))
+    except LookupError as why:
+        shutil.rmtree(sweep.root)
+        return refuse(str(why))
+    print(*report.verdicts, f"    all of it is kept in {sweep.root}", sep="\n")
+    return report.exit_code
+
+
+def refuse(why: str) -> int:
+    print(f"sweep: {why}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""The five figures. What is compared ran side by side, round by round, since what a disk or a
+processor gives changes from minute to minute; a figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.contenders import AGENT, PEERS, RAW, RESTART_AGENT, Contender, Task, run
+
+STEPS, PEER_STEPS = 1_000, 200
+SHORT, LONG, WINDOW = 100, 10_000, 500
+PAIRS = 10  # of processes in a round: one start varies too much
+MS = 1e3
+
+
+class Row(NamedTuple):
+    """One line of the table; `value` None where it could not be measured, and `detail` says why."""
+
+    figure: str
+    limit: float
+    unit: str
+    value: float | None
+    detail: str
+    beside: str
+
+    @property
+    def verdict(self) -> str:
+        if self.value is None:
+            return "not measured"
+        return "reached" if self.value <= self.limit else "MISSED"
+
+
+class Bench(NamedTuple):
+    disk: Path
+    rounds: int
+
+    def repeat(self, measure: Callable[[], float]) -> float:
+        return median(measure() for _ in range(self.rounds))
+
+
+def measure_loop(bench: Bench) -> Row:
+    """From step 0 to the last: start-up is another row. Peers get fewer steps, as they are slow."""
+    per_step: dict[str, list[float]] = {}
+    peers = [peer for peer in PEERS if peer.is_installed]
+    for _ in range(bench.rounds):
+        for who in (RAW, RESTART_AGENT, *peers):
+            steps = PEER_STEPS if who in peers else STEPS
+            task = Task(who, steps, bench.disk)
+            at = task.start()
+            per_step.setdefault(who.name, []).append((at[steps - 1] - at[0]) / (steps - 1))
+            if who in (RAW, RESTART_AGENT):
+                require_rows(task)
+    floor = per_step.pop(RAW.name)
+    ratios = {
+        name: median(a / b for a, b in zip(mine, floor, strict=True))
+        for name, mine in per_step.items()
+    }
+    ours = ratios.pop(RESTART_AGENT.name)
+    detail = f"{median(per_step[RESTART_AGENT.name]) * MS:.2f} against {median(floor) * MS:.2f} ms"
+    beside = [f"{name} {ratio:.1f} x" for name, ratio in ratios.items()]
+    quoted = "the article's agent 4.6 x*"
+    what = f"a step of {STEPS:,}, against a raw sqlite3 loop"
+    return Row(what, 1.3, "x", ours, detail, ", ".join([*beside, quoted]))
+
+
+def require_rows(task: Task) -> None:
+    """The floor writes what the agent writes, or the ratio means nothing."""
+    db = sqlite3.connect(task.folder / "state.db")
+    steps = "SELECT count(*), min(status), max(status), sum(attempts) FROM steps"
+    assert db.execute(steps).fetchone() == (task.steps, "done", "done", task.steps)
+    kinds = dict(db.execute("SELECT kind, count(*) FROM events GROUP BY kind"))
+    once = dict.fromkeys(("task_created", "run_started", "task_done"), 1)
+    assert kinds == once | dict.fromkeys(("step_started", "step_finished"), task.steps)
+    tables = db.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
+    assert tables == (3,)
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    db.close()
+
+
+def measure_growth(bench: Bench) -> Row:
+    """The last 500 steps of 10,000 against the 500 after the first 100. What comes before them is
+    done in memory, since there it costs no disk; the database is then copied to the disk.
+    """
+    with tempfile.TemporaryDirectory(dir=memory()) as scratch:
+        long = brought_to(LONG - WINDOW, LONG, Path(scratch))
+        short = brought_to(SHORT, SHORT + WINDOW, Path(scratch))
+        costs = [(window(long, bench.disk), window(short, bench.disk)) for _ in range(bench.rounds)]
+    late, early = zip(*costs, strict=True)
+    ratio = median(a / b for a, b in costs)
+    detail = f"{median(late) * MS:.2f} against {median(early) * MS:.2f} ms"
+    what = f"a step after {LONG - WINDOW:,} others, against after {SHORT}"
+    return Row(what, 1.1, "x", ratio, detail, "the article's agent grows with the square*")
+
+
+def brought_to(idx: int, steps: int, disk: Path) -> Task:
+    """A task killed in step `idx`."""
+    task = Task(RESTART_AGENT, steps, disk)
+    task.start(crash=idx)
+    return task
+
+
+def window(task: Task, disk: Path) -> float:
+    """Seconds per step of what is left of the task; its first step pays for the recovery."""
+    copy = task.copy(disk)
+    at = copy.start()
+    del at[-1]
+    (first, began), (last, ended) = sorted(at.items())
+    shutil.rmtree(copy.folder)
+    return (ended - began) / (last - first)
+
+
+def memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def measure_syncs(bench: Bench) -> Row:
+    """Counted, so one run is enough; what the start and the end of the process sync is in it."""
+    what, beside = f"syncs for each of {STEPS:,} steps", ""
+    if not shutil.which("strace"):
+        return Row(what, 2.05, "", None, "strace is not installed", beside)
+    task = Task(RESTART_AGENT, STEPS, bench.disk)
+    trace = task.folder / "trace"
+    options = ["-f", "--seccomp-bpf", "-e", "trace=fsync,fdatasync", "-o", str(trace)]
+    environment = {"LAST": str(STEPS - 1), "MARKS": str(task.marks)}
+    run(["strace", *options, *task.who.argv], task.folder, environment)
+    syncs = len(re.findall(r"\bf(?:data)?sync\(", trace.read_text("utf-8")))
+    return Row(what, 2.05, "", syncs / STEPS, f"{syncs:,} in all, by strace", beside)
+
+
+def measure_status(bench: Bench) -> Row:
+    task = Task(RESTART_AGENT, 3, bench.disk)
+    task.start()
+    ours, bare = [*AGENT, "status", "t"], [sys.executable, "-c", "import sqlite3"]
+    pairs = [(seconds(ours, task), seconds(bare, task)) for _ in range(PAIRS * bench.rounds)]
+    ratio = median(a / b for a, b in pairs)
+    mine, floor = (median(column) * MS for column in zip(*pairs, strict=True))
+    what = "`status`, the whole process, against `import sqlite3`"
+    return Row(what, 1.8, "x", ratio, f"{mine:.0f} against {floor:.0f} ms", "the article's 3.4 x*")
+
+
+def seconds(argv: list[str], task: Task) -> float:
+    began = time.monotonic()
+    run(argv, task.folder, {})
+    return time.monotonic() - began
+
+
+def measure_restart(bench: Bench) -> Row:
+    """Killed in step 5 of 10, started again: until step 5 begins once more."""
+    took = {who.name: restart_ms(who, bench) for who in (RESTART_AGENT, RAW, *PEERS)}
+    ours = took.pop(RESTART_AGENT.name)
+    beside = [f"{name} {ms:.0f} ms" for name, ms in took.items() if ms]
+    quoted = "the article's agent 80*"
+    what = "restart after SIGKILL, to the first step"
+    return Row(what, 50, " ms", ours, "from the start of the process", ", ".join([*beside, quoted]))
+
+
+def restart_ms(who: Contender, bench: Bench) -> float | None:
+    def once() -> float:
+        task = Task(who, 10, bench.disk)
+        task.start(crash=5)
+        at = task.start()
+        return (at[5] - at[-1]) * MS
+
+    return bench.repeat(once) if who.is_installed else None
+
+
+FIGURES = {
+    "loop": measure_loop,
+    "growth": measure_growth,
+    "syncs": measure_syncs,
+    "status": measure_status,
+    "restart": measure_restart,
+}
+
+
+def measure_all(bench: Bench, names: list[str]) -> Iterator[Row]:
+    for name in names or FIGURES:
+        yield FIGURES[name](bench)
