@@ -1,5 +1,4 @@
-"""What a timeline shows, before anything is drawn: lanes, bars, marks, and the sentence that says
-it.
+"""What a timeline shows, before it is drawn: lanes, bars, marks, and the sentence that says it.
 
 The figure, the text twin and the table twin are all made from one `Chart`, so they cannot disagree.
 """

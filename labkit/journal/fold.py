@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from labkit.errors import BadInput
 from labkit.journal.reading import Event
 
 __all__ = ["CLOSERS", "KINDS", "Attempt", "Lane", "StepNow", "TaskNow", "fold", "lanes", "pair"]
@@ -54,10 +53,7 @@ def fold(events: Iterable[Event]) -> dict[str, TaskNow]:
 
 
 def _created(event: Event) -> TaskNow:
-    count = event.detail("steps")
-    if type(count) is not int:
-        raise BadInput(f"event {event.seq}: a task_created must say how many steps it made")
-    return TaskNow(steps=[StepNow() for _ in range(count)])
+    return TaskNow(steps=[StepNow() for _ in range(event.detail("steps", int) or 0)])
 
 
 def _apply(task: TaskNow, event: Event) -> None:
@@ -65,7 +61,7 @@ def _apply(task: TaskNow, event: Event) -> None:
     if event.kind == "step_error" and event.detail("interrupted"):
         task.status = "pending"  # Ctrl-C is an orderly stop: nothing is left running
     rule = _STEP_RULES.get(event.kind)
-    if rule and event.step_idx is not None and 0 <= event.step_idx < len(task.steps):
+    if rule and event.step_idx is not None and event.step_idx in range(len(task.steps)):
         rule(task.steps[event.step_idx], event)
 
 

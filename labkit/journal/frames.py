@@ -15,7 +15,7 @@ import pandas as pd
 from labkit.errors import BadInput, StorageFault
 from labkit.journal import jsonl
 from labkit.journal.fold import KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
-from labkit.journal.laws import Verdict, Witness, judge_file
+from labkit.journal.laws import BROKEN, Verdict, Witness, judge_file
 from labkit.journal.reading import EVENT_COLUMNS, Event, read_columns, read_events, snapshot
 from labkit.journal.story import tell
 
@@ -52,7 +52,7 @@ class Verdicts(tuple[Verdict, ...]):
 
     @property
     def broken(self) -> tuple[Verdict, ...]:
-        return tuple(verdict for verdict in self if verdict.verdict == "broken")
+        return tuple(verdict for verdict in self if verdict.verdict == BROKEN)
 
     def frame(self) -> pd.DataFrame:
         rows = [(v.law, v.promise, v.verdict, v.reason) for v in self]

@@ -18,6 +18,7 @@ from labkit.journal.reading import (
     Event,
     StepRow,
     TaskRow,
+    plain,
     read_events,
     read_steps,
     read_tasks,
@@ -48,13 +49,12 @@ PROMISES = {
     6: "The tables equal the fold of the journal",
 }
 
+Rows = dict[tuple[str, int | None], StepRow]  # by task and index
 Witness = str | os.PathLike[str] | Iterable[str]
 
 
 class Finding(NamedTuple):
-    """What breaks a law: a sentence, and the `seq` of the events that show it (none for a table's
-    row).
-    """
+    """What breaks a law: a sentence, and the `seq` of the events that show it, if events do."""
 
     text: str
     seqs: tuple[int, ...] = ()
@@ -71,12 +71,18 @@ class Verdict(NamedTuple):
 
 
 class Evidence(NamedTuple):
+    """The rows of the three tables, and what follows from the events alone."""
+
     events: list[Event]
     tasks: list[TaskRow]
     steps: list[StepRow]
     attempts: list[Attempt]
     strays: list[Event]
     now: dict[str, TaskNow]
+
+    def plan(self, task_id: str) -> range:
+        """The indexes of the task's steps, by its journal."""
+        return range(len(self.now[task_id].steps))
 
     def is_open(self, task_id: str) -> bool:
         """True for a task that has not ended, by its journal."""
@@ -118,7 +124,7 @@ def collect(events: list[Event], tasks: list[TaskRow], steps: list[StepRow]) -> 
 
 def _verdict(law: int, findings: Iterable[Finding], held: str) -> Verdict:
     found = tuple(findings)
-    reason = found[0].text if found else held
+    reason = plain(found[0].text, 300) if found else held
     if len(found) > 1:
         reason += f" (and {len(found) - 1} more)"
     return Verdict(law, PROMISES[law], BROKEN if found else HELD, reason, found)
@@ -128,25 +134,23 @@ def _verdict(law: int, findings: Iterable[Finding], held: str) -> Verdict:
 
 
 def _state_is_preserved(evidence: Evidence) -> Iterator[Finding]:
-    rows = {(step.task_id, step.idx): step for step in evidence.steps}
+    rows: Rows = {(step.task_id, step.idx): step for step in evidence.steps}
     tasks = {task.id for task in evidence.tasks}
     for event in evidence.events:
         if event.kind == "task_created":
             yield from _whole_plan(event, tasks, rows)
         elif event.kind == "step_finished":
-            row = rows.get((event.task_id, event.step_idx or 0))
+            row = rows.get((event.task_id, event.step_idx))
             if not row or not row.has_output:
                 yield Finding(
                     f"{_step(event)} finished, but its output is not in the table", (event.seq,)
                 )
 
 
-def _whole_plan(
-    created: Event, tasks: set[str], rows: dict[tuple[str, int], StepRow]
-) -> Iterator[Finding]:
+def _whole_plan(created: Event, tasks: set[str], rows: Rows) -> Iterator[Finding]:
     if created.task_id not in tasks:
         yield Finding(f"task {created.task_id} was created, but has no row", (created.seq,))
-    for idx in range(created.detail("steps")):
+    for idx in range(created.detail("steps", int) or 0):
         if (created.task_id, idx) not in rows:
             yield Finding(f"step {idx} of task {created.task_id} has no row", (created.seq,))
 
@@ -169,9 +173,7 @@ def _committed_steps_stay(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _recovery_is_explicit(evidence: Evidence) -> Iterator[Finding]:
-    """Whoever begins finds no step in progress, except those that its own entries move back, and it
-    lists them.
-    """
+    """A run that begins has moved back every step in progress, by entries, and lists them."""
     running: dict[str, dict[int | None, Event]] = {}
     moved: dict[tuple[str, str | None], list[Event]] = {}
     for event in evidence.events:
@@ -191,7 +193,7 @@ def _recovery_is_explicit(evidence: Evidence) -> Iterator[Finding]:
 def _unsaid(
     begin: Event, moved: list[Event], in_progress: dict[int | None, Event]
 ) -> Iterator[Finding]:
-    said, done = begin.detail("recovered") or [], [event.step_idx for event in moved]
+    said, done = begin.detail("recovered", list) or [], [event.step_idx for event in moved]
     if sorted(map(str, said)) != sorted(map(str, done)):
         seqs = (*(event.seq for event in moved), begin.seq)
         yield Finding(f"run {begin.run_id} says it recovered {said}, its entries say {done}", seqs)
@@ -253,9 +255,7 @@ def _unpaired(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _without_run(evidence: Evidence) -> Iterator[Finding]:
-    """A run's entries may begin with what it moved back: that is in the transaction of its
-    run_started.
-    """
+    """What a run moves back stands before its run_started, in the same transaction."""
     begun: dict[tuple[str, str | None], list[Event]] = {}
     for event in evidence.events:
         if event.kind == "run_started":
@@ -280,7 +280,7 @@ def _unknown(evidence: Evidence) -> Iterator[Finding]:
             created.add(event.task_id)
         elif event.task_id not in created:
             yield Finding(f"{event.kind} of task {event.task_id}, never created", (event.seq,))
-        elif (event.step_idx or 0) not in range(len(evidence.now[event.task_id].steps)):
+        elif event.step_idx is not None and event.step_idx not in evidence.plan(event.task_id):
             yield Finding(f"{_step(event)} is not in the plan", (event.seq,))
 
 
@@ -306,7 +306,8 @@ _BALANCE = (_unpaired, _without_run, _unknown, _after_the_end)
 
 def _tables_equal_fold(evidence: Evidence) -> Iterator[Finding]:
     tasks = {task.id: task for task in evidence.tasks}
-    yield from (Finding(f"task {name} has no task_created") for name in tasks.keys() - evidence.now)
+    made_by_hand = [name for name in tasks if name not in evidence.now]
+    yield from (Finding(f"task {name} has no task_created") for name in made_by_hand)
     for name, task in evidence.now.items():
         if name not in tasks:
             yield Finding(f"task {name} is not in the table")
@@ -320,7 +321,7 @@ def _tables_equal_fold(evidence: Evidence) -> Iterator[Finding]:
 
 def _step_differs(row: StepRow, task: TaskNow | None) -> Iterator[Finding]:
     where = f"step {row.idx} of task {row.task_id}"
-    if task is None or not 0 <= row.idx < len(task.steps):
+    if task is None or row.idx not in range(len(task.steps)):
         yield Finding(f"{where} has a row, but the journal never made it")
         return
     now: StepNow = task.steps[row.idx]

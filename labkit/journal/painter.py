@@ -52,7 +52,7 @@ MARKERS = {
 ENDINGS = ("done", "failed", KILLED, WITHOUT_ENTRY, AT_WORK)
 MAX_BARS_WITH_NAMES = 60  # beyond it, a name rarely fits, and each try costs time
 SCREEN = 7.2  # inches at 100 pixels each: the height of a projector's screen
-SHORTEST = {"order": 0.5, "time": 0.008}  # of a bar: in events; as a share of the whole time
+SHORTEST = 0.006  # of a bar, as a share of all that is shown: 5 pixels
 
 
 class Size(NamedTuple):
@@ -95,30 +95,44 @@ def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> N
 class _Painter:
     def __init__(self, figure: Figure, chart: Chart, by: str, size: Size, ink: Ink) -> None:
         self.figure, self.chart, self.by, self.size, self.ink = figure, chart, by, size, ink
-        around = size.font * 0.17  # title, axis and legend
-        lane = _lane_height(len(chart.lanes), size, around)
-        self.height = lane * max(1, len(chart.lanes)) + around
-        line = size.font * 1.1 / 72
-        self.names_endings = lane >= line
-        self.names_steps = lane >= 2.2 * line and len(chart.bars) <= MAX_BARS_WITH_NAMES
-        figure.set_size_inches(size.width, self.height)
         figure.set_facecolor(ink.paper)
         self.axes = figure.add_subplot(facecolor=ink.paper)
-        self.y = np.array([bar.lane for bar in chart.bars], dtype=float)
+        self._measure_height()
+        self._measure_width()
+
+    def _measure_height(self) -> None:
+        lanes, font = len(self.chart.lanes), self.size.font
+        around = font * 0.17  # inches, for title, axis and legend
+        lane = _lane_height(lanes, self.size, around)
+        self.height = lane * max(1, lanes) + around
+        self.figure.set_size_inches(self.size.width, self.height)
+        line = font * 1.1 / 72
+        self.names_endings = lane >= line
+        few = len(self.chart.bars) <= MAX_BARS_WITH_NAMES
+        self.names_steps = few and lane >= 2.2 * line
+
+    def _measure_width(self) -> None:
+        self.y = np.array([bar.lane for bar in self.chart.bars], dtype=float)
         left, right = self._bar_ends()
         # A clock may jump back: the first entry need not be leftmost.
-        first = self._x(chart.first_seq, chart.first_at)
+        first = self._x(self.chart.first_seq, self.chart.first_at)
         places = np.concatenate([left, right, *self._lane_ends(), [first]])
         self.first = float(places.min())
-        self.last = max(float(places.max()), self.first + (1 if by == "order" else 1e-3))
-        self.span = self.last - self.first
-        shortest = SHORTEST[by] * (1 if by == "order" else self.span)
+        half = 0.5 if self.by == "order" else 5e-4  # of an event, of a millisecond
+        last = max(float(places.max()), self.first + 2 * half)
+        shortest = max((last - self.first) * SHORTEST, half if self.by == "order" else 0)
         self.left, self.right = left, np.maximum(right, left + shortest)
         self.edges = self._right_edges()
-        self.letter = size.font * 0.6 / 72  # inches, of a usual one
-        across = size.width - size.font * 0.2  # inches, without the names of the runs
-        words = max(map(len, chart.endings), default=0) * self.letter + 0.3
-        self.end = self.last + self.span * words / (across - words)  # room for the words there
+        self.last = max([last, *self.edges])
+        self.span = self.last - self.first
+        self._leave_room_for_words()
+
+    def _leave_room_for_words(self) -> None:
+        """At the right, for how the lanes end. In inches, by the width of a usual letter."""
+        self.letter = self.size.font * 0.6 / 72
+        across = self.size.width - self.size.font * 0.2  # without the names of the runs
+        words = max(map(len, self.chart.endings), default=0) * self.letter + 0.3
+        self.end = self.last + self.span * words / (across - words)
         self.inches = across / (self.end - self.first)
 
     def _x(self, seq: int, at: float) -> float:
@@ -200,7 +214,7 @@ class _Painter:
             following[bar.lane] = left
 
     def endings(self) -> None:
-        gap = self.span * 0.015
+        gap = self.size.font * 0.009 / self.inches
         for y, (edge, word) in enumerate(zip(self.edges, self.chart.endings, strict=True)):
             self._write(edge + gap, y, word, "center")
 

@@ -52,15 +52,17 @@ class Event(NamedTuple):
     attempt: int | None
     data: str
 
-    def detail(self, name: str) -> Any:
-        """One field of the data, or None. Raises BadInput where the data is no JSON object."""
+    def detail(self, name: str, kind: type = object) -> Any:
+        """One field of the data, or None. Raises BadInput where it is of another kind."""
         try:
-            value = json.loads(self.data)
-            return value.get(name)
-        except (ValueError, AttributeError):
+            value = json.loads(self.data).get(name)
+        except (ValueError, TypeError, AttributeError):
             raise BadInput(
                 f"event {self.seq}: its data is not a JSON object; the journal was altered by hand"
             ) from None
+        if value is not None and not isinstance(value, kind):
+            raise BadInput(f"event {self.seq}: {name!r} in its data is no {kind.__name__}")
+        return value
 
 
 class TaskRow(NamedTuple):

@@ -53,12 +53,12 @@ def _silence(lane: Lane, *, is_last: bool) -> str:
 
 
 def _created(event: Event) -> str:
-    count = event.detail("steps")
+    count = event.detail("steps", int)
     return f"Task {plain(event.task_id)} was created with {count} step{'' if count == 1 else 's'}."
 
 
 def _run_started(event: Event) -> str:
-    recovered = event.detail("recovered")
+    recovered = event.detail("recovered", list)
     after = f", after it recovered {_list(recovered)}" if recovered else ""
     return f"Run {_run(event)} began{after}."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -189,10 +190,20 @@ def test_a_value_of_another_type_is_one_line(tamper: Tamper) -> None:
         Journal(tamper("UPDATE events SET attempt = 'two' WHERE seq = 3")).events()
 
 
-@pytest.mark.parametrize("data", ["x", "[]", ""])
-def test_data_that_is_no_object_is_one_line(data: str, tamper: Tamper) -> None:
-    with pytest.raises(BadInput, match="event 7: its data is not a JSON object"):
-        Journal(tamper(f"UPDATE events SET data = '{data}' WHERE seq = 7")).laws()
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("x", "event 7: its data is not a JSON object"),
+        ("[]", "event 7: its data is not a JSON object"),
+        ("", "event 7: its data is not a JSON object"),
+        ('{"recovered": 1}', "event 7: 'recovered' in its data is no list"),
+    ],
+)
+def test_data_that_means_nothing_is_one_line(data: str, message: str, tamper: Tamper) -> None:
+    journal = Journal(tamper(f"UPDATE events SET data = '{data}' WHERE seq = 7"))
+    for read in (journal.laws, lambda: journal.story("demo")):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            read()
 
 
 def test_a_clock_without_whole_seconds(tamper: Tamper) -> None:

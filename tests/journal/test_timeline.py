@@ -165,8 +165,9 @@ def test_the_picture_is_the_table_for_any_history(history: History, by: str) -> 
 
 
 @pytest.mark.parametrize("by", ["order", "time"])
-def test_a_bar_without_length_can_be_seen(by: str, killed_twice: Path) -> None:
-    axes = timeline(killed_twice, "demo", by=by).axes[0]
+@pytest.mark.parametrize("lanes", [1, 5, 900])
+def test_a_bar_without_length_can_be_seen(lanes: int, by: str) -> None:
+    axes = draw(one_lane_each(lanes), by=by).axes[0]
     low, high = axes.get_xlim()
     pixels = 960 * 0.85
     for collection in axes.collections:
