@@ -18,6 +18,7 @@ NotebookJSON = dict[str, Any]
 
 KNOWN_TAGS = {"setup", "control", "predict", "run"}
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+CELLS_PER_FIGURE = 9
 LINES_MAX, MEDIAN_LINES_MAX, CODE_CELLS = 25, 6, range(8, 26)
 
 
@@ -70,6 +71,9 @@ def _rhythm(notebook: NotebookJSON) -> Iterator[str]:
         yield f"code cells have a median of {statistics.median(lines)} lines"
     if max(lines) > LINES_MAX:
         yield f"a code cell has {max(lines)} lines"
+    images = [alt for cell in _code(notebook) for alt in _alternatives(_markup(cell))]
+    if len(images) * CELLS_PER_FIGURE < len(lines):
+        yield f"{len(images)} figures in {len(lines)} code cells"
     kinds = "".join(cell["cell_type"][0] for cell in notebook["cells"])
     if "ccc" in kinds:
         yield "three code cells without a word between them"
@@ -125,6 +129,11 @@ def _outputs(cell: Cell) -> Iterator[str]:
         if any(name.startswith("image/") for name in data):
             yield f"{where}: a bare image has no alternative text in JupyterLab"
         yield from _images("".join(data.get("text/html", "")), text, where)
+
+
+def _markup(cell: Cell) -> str:
+    pieces = (output.get("data", {}).get("text/html", "") for output in cell["outputs"])
+    return "".join("".join(piece) for piece in pieces)
 
 
 def _images(markup: str, text: str, where: str) -> Iterator[str]:

@@ -70,6 +70,10 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         lambda nb: [_set(c, source="x = 1\n" * 7) for c in nb["cells"] if "outputs" in c] and None,
         "median",
     ),
+    "no figures": (
+        lambda nb: [_set(c, outputs=[]) for c in nb["cells"] if "outputs" in c] and None,
+        "0 figures",
+    ),
     "no prose": (lambda nb: nb["cells"].extend([_first_code(nb)] * 3), "without a word"),
     "tag": (lambda nb: _first_code(nb)["metadata"].update(tags=["NBVAL"]), "unknown tags"),
     "timing": (lambda nb: _first_code(nb)["metadata"].update(execution={}), "other than tags"),
