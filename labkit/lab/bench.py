@@ -7,6 +7,7 @@ machine: no process id, path or duration.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from labkit.errors import NotFound, UsageError
@@ -158,7 +159,11 @@ def trial(crash_at: str | None, *, unsafe: bool = False) -> Trial:
     """Kills an agent at "point:idx" in a folder of its own, runs it again and judges it.
 
     `unsafe` takes the key from the effect, so that every write of the report is a plain append.
+    Raises UsageError unless `crash_at` has that form; a point that does not exist kills nothing,
+    and the trial says so.
     """
+    if crash_at is not None and not re.fullmatch(r"[a-z_]+:[0-9]+", crash_at):
+        raise UsageError(f"lab.trial({crash_at!r}): use POINT:IDX as in 'after_effect:2', or None")
     name = f"trial-{crash_at or 'no-crash'}{'-unsafe' if unsafe else ''}".replace(":", "-")
     return crash_and_resume(_bench().open_folder(name), crash_at, unsafe=unsafe)
 

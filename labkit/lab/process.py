@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from labkit import guard
 from labkit.database import open_readonly
-from labkit.errors import LabkitError
+from labkit.errors import LabkitError, StorageFault
 
 __all__ = ["NotReady", "Process", "Result", "exit_in_words"]
 
@@ -189,7 +189,10 @@ def exit_in_words(code: int) -> str:
 
 
 def _last_seq(database: Path) -> int:
-    return int(_ask(database, "SELECT max(seq) FROM journal") or 0)
+    try:
+        return int(_ask(database, "SELECT max(seq) FROM journal") or 0)
+    except StorageFault:
+        return 0  # a learner may have spoiled the file on purpose; the agent is to say so, not we
 
 
 def _ask(database: Path, question: str, *values: object) -> Any:

@@ -45,7 +45,7 @@ class Trial(NamedTuple):
 
     @property
     def judgement(self) -> str:
-        """ "held", or in a few words what was not as promised; what was not judged never counts."""
+        """One of: held; broken or not judged, with the laws; not killed; not resumed."""
         if self.crash_at and not self.first.killed:
             return "not killed"  # the crash point was not reached: this trial proves nothing
         if self.second.code:

@@ -30,6 +30,12 @@ def test_a_trial_that_was_not_killed_proves_nothing(begun: Path) -> None:
     assert trial.judgement == "not killed"
 
 
+@pytest.mark.parametrize("crash_at", ["", "after_effect", "../x:1", "after_effect:-1"])
+def test_a_crash_point_has_a_form(crash_at: str, begun: Path) -> None:
+    with pytest.raises(UsageError, match="use POINT:IDX as in 'after_effect:2'"):
+        lab.trial(crash_at)
+
+
 def test_a_trial_that_did_not_end_is_not_held(doubled: Trial) -> None:
     stuck = doubled._replace(second=doubled.second._replace(code=2))
     assert stuck.judgement == "not resumed (exit 2: the task failed)"

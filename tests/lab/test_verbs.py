@@ -149,6 +149,14 @@ def test_end_kills_what_still_runs_and_says_so(
     assert alive_in_folder(begun) == []
 
 
+def test_what_the_agent_says_of_a_spoiled_database_is_shown(begun: Path) -> None:
+    create()
+    bench.current_folder().database.write_bytes(b"not a database, on purpose" * 100)
+    result = lab.run("agent run notes")
+    assert repr(result) == "exit 74: storage fault"
+    assert "state.db" in result.output
+
+
 def test_the_learners_own_settings_do_not_reach_an_agent(
     begun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
