@@ -1,6 +1,5 @@
-"""Time and ids: the one module that asks the clock, chance, LABKIT_CLOCK and LABKIT_RUN_IDS.
-
-The lab sets both variables in its scenarios, so that even raw SQL prints the same in every run."""
+"""Time and ids: the one module that asks the clock, chance, LABKIT_CLOCK and LABKIT_RUN_IDS, which
+the lab sets in its scenarios, so that even raw SQL prints the same in every run."""
 
 import os
 import re

@@ -12,9 +12,7 @@ __all__ = ["CrashPoints"]
 
 class CrashPoints:
     """The crash that `AGENT_CRASH_AT=point:idx` asks for, or none; `names` are the system's points.
-
-    Raises UsageError for a value that names no point: a typo must not look like a survived crash.
-    """
+    Raises UsageError for any other value, since a typo must not look like a survived crash."""
 
     def __init__(self, names: Sequence[str], asked: str) -> None:
         if asked and not re.fullmatch(f"({'|'.join(names)}):[0-9]{{1,9}}", asked):

@@ -14,6 +14,7 @@ __all__ = ["Database", "Row", "Schema", "connect", "look", "open_readonly"]
 Row = sqlite3.Row
 Schema = tuple[int, int, tuple[str, ...]]  # application_id, user_version, statements that make it
 BUSY_S = 10.0
+FAULTS = (sqlite3.DatabaseError, MemoryError)  # SQLITE_NOMEM is a MemoryError
 PRAGMAS = (  # each answer is fetched and required: SQLite ignores a pragma that it cannot obey
     ("journal_mode", "WAL", "wal"),  # readers never block the writer; one sync for each commit
     ("synchronous", "FULL", 2),  # a commit is on the disk before it is acknowledged
@@ -28,26 +29,33 @@ class Database:
         # Absolute, since a tool may change the folder; not resolved, so that a moved symlink shows.
         self.path, self._seen = os.path.abspath(path), (0, 0, 0)
         self.check_file()
-        with self._named():
-            uri = f"file:{_quote(self.path)}?mode={mode}"
-            self._sql = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
-            self._sql.row_factory = sqlite3.Row
+        raw = os.fsencode(self.path)
+        quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
         try:
-            self.value("SELECT count(*) FROM sqlite_schema")  # SQLite opens at the first read, and
-            self._seen = (*self._seen[:2], 0)  # may roll back what another process left, and shrink
+            uri = f"file:{quoted}?mode={mode}"
+            self._sql = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+        except FAULTS as error:
+            raise self._fault(error) from error
+        self._sql.row_factory = sqlite3.Row
+        try:
+            self.value("SELECT count(*) FROM sqlite_schema")  # the first read may roll back what a
+            self._seen = (*self._seen[:2], 0)  # killed process left, and so shorten the file
             self.check_file()
         except BaseException:
             self.close()
             raise
 
-    def execute(self, sql: str, *values: Any) -> int:
-        """How many rows the statement changed."""
-        with self._named():
-            return self._sql.execute(sql, values).rowcount
+    def execute(self, sql: str, *values: Any) -> None:
+        try:
+            self._sql.execute(sql, values)
+        except FAULTS as error:
+            raise self._fault(error) from error
 
     def rows(self, sql: str, *values: Any) -> Iterator[Row]:
-        with self._named():
+        try:
             yield from self._sql.execute(sql, values)
+        except FAULTS as error:
+            raise self._fault(error) from error
 
     def value(self, sql: str, *values: Any) -> Any:
         """The first column of the first row, or None."""
@@ -82,16 +90,12 @@ class Database:
     def close(self) -> None:
         self._sql.close()
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.ProgrammingError:
-            raise  # a mistake in a program, no fault of the storage
-        except (sqlite3.DatabaseError, MemoryError) as error:
-            if _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise StorageBusy(f"{self.path} stayed busy; nothing is lost, try again") from error
-            raise StorageFault(f"{self.path}: {str(error) or 'no memory'}; mend it") from error
+    def _fault(self, error: Exception) -> BaseException:
+        if isinstance(error, sqlite3.ProgrammingError):
+            return error  # a mistake in a program, no fault of the storage
+        if _code(error) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StorageBusy(f"{self.path} stayed busy; nothing is lost, try again")
+        return StorageFault(f"{self.path}: {error}; mend the storage or restore the file")
 
 
 def open_readonly(path: str) -> Database:
@@ -101,7 +105,7 @@ def open_readonly(path: str) -> Database:
 
 
 def look(path: str, schema: Schema) -> Database | None:
-    """Opens one of our databases for reading; None if it has no schema: its creation was cut off.
+    """Opens one of ours for reading; None if it has no schema, since its creation was cut off.
     Raises NotFound, or StorageFault for a file that is not ours, newer or no database."""
     try:
         found = open_readonly(path)
@@ -160,7 +164,3 @@ def _touch(path: str) -> None:
 
 def _code(error: BaseException | None) -> int:
     return int(getattr(error, "sqlite_errorcode", 0))
-
-
-def _quote(path: str) -> str:
-    return "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in os.fsencode(path))

@@ -16,10 +16,9 @@ class Conflict(PermanentError): ...
 
 
 def publish_once(folder: str, name: str, content: bytes) -> bool:
-    """Makes `folder/name` hold `content`, durably; True if it did already.
-
-    A hard link, and no rename or exclusive create: the file appears whole or not at all, and never
-    replaces another. Raises Conflict for other content, StorageFault if the file system fails."""
+    """Makes `folder/name` hold `content`, durably; True if it did already. By a hard link, not by a
+    rename or an exclusive create: the file appears whole or not at all, and never replaces another.
+    Raises Conflict for other content, StorageFault if the file system fails."""
     final = os.path.join(folder, name)
     temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
     with storage_faults(f"cannot publish {final}"):

@@ -1,10 +1,9 @@
 """Processes that die with their parent, whatever kills it.
 
-The parent holds one end of a pipe; the other is standard input of a small guard process, the
-command's parent. When the parent ends, even by SIGKILL, the kernel closes the pipe, and the guard
-kills the command's process group. Rejected: a new session alone (an orphan survives), atexit (no
-SIGKILL runs it), PR_SET_PDEATHSIG (spares grandchildren). What leaves its group escapes.
-"""
+A small guard process is the command's parent; its standard input is a pipe that our process holds.
+When we end, even by SIGKILL, the kernel closes the pipe, and the guard kills the command's group.
+Rejected: a new session alone (an orphan survives), atexit (no SIGKILL runs it), PR_SET_PDEATHSIG
+(it spares grandchildren). What leaves its group on purpose escapes."""
 
 from __future__ import annotations
 
@@ -17,7 +16,6 @@ from contextlib import suppress
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the guard process starts with this file, so it imports as little as it can
     import subprocess
-    from collections.abc import Sequence
     from typing import Any
 
 __all__ = ["Guarded", "start"]
@@ -53,7 +51,7 @@ class Guarded:
     __exit__ = close
 
 
-def start(argv: Sequence[str], **options: Any) -> Guarded:
+def start(argv: list[str], **options: Any) -> Guarded:
     """Starts a command under a guard, its input empty; the options (cwd, env, stdout, stderr) are
     Popen's. Raises OSError if it cannot start."""
     import subprocess

@@ -13,6 +13,7 @@ __all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "to_json"]
 MAX_DEPTH = 500
 MAX_BYTES = 500_000_000  # SQLite refuses a text of a gigabyte
 SURROGATE = re.compile("[\ud800-\udfff]")
+ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 INSTEAD = "build it of dict with str keys, list, str, int, finite float, bool and None"
 
 
@@ -23,7 +24,7 @@ def to_json(value: Any, name: str = "the output") -> str:
     """JSON text. Raises NotJSON unless json.loads gives an equal value of the same types back."""
     _check(value, name)
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        text = ENCODE(value)
         size = len(text.encode())
     except (ValueError, RecursionError) as error:  # an int of 5,000 digits
         raise NotJSON(f"{name}: {error}; use a str for a long number") from None

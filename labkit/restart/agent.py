@@ -102,7 +102,8 @@ class Agent:
             self.in_tool = True
             if self.interrupted:  # before the tool began: it is obeyed, and journaled, here
                 self._on_ctrl_c()
-            time.sleep(self.delay_s)
+            if self.delay_s:
+                time.sleep(self.delay_s)  # even of 0 seconds it gives the processor away
             return self.tools[step["tool"]](given, Outputs(store.db, self.task_id), key)
         finally:
             self.in_tool = False

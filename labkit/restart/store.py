@@ -69,9 +69,7 @@ def failure(db: Database, task_id: str) -> errors.TaskFailed:
     return errors.TaskFailed(f"task {task_id} failed: {why}; mend it, then `run --retry {task_id}`")
 
 
-class Store:
-    """What one process writes of one task."""
-
+class Store:  # what one process writes of one task
     def __init__(self, db: Database, task_id: str) -> None:
         self.db, self.task_id, self._fence, self._run_id = db, task_id, 0, ""
         self._now, self._new_id = clock(), run_ids()

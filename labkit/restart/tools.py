@@ -58,7 +58,7 @@ def artifacts_folder() -> str:
     return os.path.join(START, os.environ.get("AGENT_ARTIFACTS") or "artifacts")
 
 
-def run_command(argv: Sequence[str]) -> tuple[int, bytes, bytes]:
+def run_command(argv: list[str]) -> tuple[int, bytes, bytes]:
     """(status, stdout, stderr) of a command that, unlike in `subprocess`, dies with the agent."""
     from labkit import guard
 
