@@ -33,7 +33,12 @@ def run_pytest(folder: Path, test: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"],
         cwd=folder,
-        env={**os.environ, "AGENT_CRASH_AT": "after_effect:0", "LABKIT_HOME": "mine"},
+        env={
+            **os.environ,
+            "AGENT_CRASH_AT": "after_effect:0",
+            "LABKIT_HOME": "mine",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # only conftest.py is looked at here
+        },
         capture_output=True,
         text=True,
         check=False,
