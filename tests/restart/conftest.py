@@ -10,11 +10,16 @@ import pytest
 from tests.restart.kit import Desk
 
 
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("templates")
+
+
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, templates: Path) -> Iterator[Desk]:
     folder = tmp_path / "desk"
     folder.mkdir()
-    made = Desk(folder)
+    made = Desk(folder, templates)
     yield made
     made.end_all()
 

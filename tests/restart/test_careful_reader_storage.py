@@ -162,21 +162,22 @@ def fail_at(desk: Desk, fault: str, *args: str) -> bool:
 WRITES = ["pwrite64:error=ENOSPC", "pwrite64:error=EIO", "fdatasync:error=EIO"]
 
 
+def forget(desk: Desk) -> None:
+    for old in (*desk.folder.glob("state.db*"), *desk.artifacts.glob("*")):
+        old.unlink()
+
+
 def sweep(desk: Desk, fault: str, every: int) -> int:
     """Each n-th call of a `create`, then of a `run`, fails once; how many did."""
     delivered = 0
     for nth in range(1, 1000, every):
-        for old in desk.folder.glob("state.db*"):
-            old.unlink()
+        forget(desk)
         if not fail_at(desk, f"{fault}:when={nth}", "create", "t", "plan.json"):
             break
         delivered += 1
         desk.create()
     for nth in range(1, 1000, every):
-        for old in desk.folder.glob("state.db*"):
-            old.unlink()
-        for old in desk.artifacts.glob("*"):
-            old.unlink()
+        forget(desk)
         desk.create()
         if not fail_at(desk, f"{fault}:when={nth}", "run", "t"):
             break

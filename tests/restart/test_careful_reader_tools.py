@@ -36,7 +36,7 @@ VALUES = {
 
 def give(input, ctx, idem_key):
     _seen(idem_key, "give")
-    return VALUES[input["name"]]()
+    return VALUES[os.environ["GIVE"]]()
 """
 NOT_JSON = {
     "nan": "nan",
@@ -53,16 +53,16 @@ NOT_JSON = {
 }
 
 
-def one_step(tool: str, **given: object) -> dict[str, object]:
-    return {"goal": "One step", "steps": [{"tool": tool, "input": given}]}
+def one_step(tool: str) -> dict[str, object]:
+    return {"goal": "One step", "steps": [{"tool": tool, "input": {}}]}
 
 
 @pytest.mark.parametrize("name", NOT_JSON)
 def test_a_tool_returns_what_is_no_json(desk: Desk, name: str) -> None:
     """A permanent failure that says where and what instead; the effect ran once in all."""
     desk.tools(GIVE)
-    desk.create(one_step("give", name=name))
-    ran = desk.run("run", "t")
+    desk.create(one_step("give"))
+    ran = desk.run("run", "t", env={"GIVE": name})
     refused(ran, 2, "step 0 (give)", NOT_JSON[name])
     assert re.search("use |build it of ", ran.err)  # what to do instead
     assert desk.calls() == {"t-0": 1}
@@ -120,20 +120,23 @@ RAISES = {
 }
 
 
-@pytest.mark.parametrize("error", RAISES)
-def test_a_tool_raises_anything(desk: Desk, error: str) -> None:
-    """Journaled; never exit 0 without task_done. A tool's errno is no fault of our storage."""
-    desk.tools(f"""
+FAIL = """
 import asyncio, errno
 
 class Own(BaseException): pass
 
 def fail(input, ctx, idem_key):
     _seen(idem_key, "fail")
-    raise {error}
-""")
+    raise eval(os.environ["RAISE"])
+"""
+
+
+@pytest.mark.parametrize("error", RAISES)
+def test_a_tool_raises_anything(desk: Desk, error: str) -> None:
+    """Journaled; never exit 0 without task_done. A tool's errno is no fault of our storage."""
+    desk.tools(FAIL)
     desk.create(one_step("fail"))
-    refused(desk.run("run", "t"), 2, RAISES[error])
+    refused(desk.run("run", "t", env={"RAISE": error}), 2, RAISES[error])
     errors = desk.data("step_error")
     assert [found["error"].startswith(RAISES[error]) for found in errors] == [True] * 3
     assert not any(found["permanent"] or found["interrupted"] for found in errors)

@@ -293,7 +293,7 @@ def test_a_signal_is_a_kill_and_recovered(desk: Desk, number: signal.Signals) ->
     desk.pipe("go")
     desk.tools("import atexit\natexit.register(_seen, 'clean-up', 'code')\n" + WAIT)
     desk.create(WAITING)
-    (desk.folder / "witness").unlink()  # `create` loads the tools too, and ends well
+    (desk.folder / "witness").unlink(missing_ok=True)  # `create` loads the tools too, and ends
     process = desk.start("run", "t")
     assert read_line(process) == "waiting"
     process.send_signal(number)
