@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from labkit.errors import BadInput, StorageFault
+from labkit.errors import BadInput
 from labkit.journal import jsonl
 from labkit.journal.fold import KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
 from labkit.journal.laws import BROKEN, Verdict, Witness, judge_file
@@ -125,15 +124,9 @@ class Journal:
                 f"{word or 'nothing'} is not a query: use SELECT, WITH, VALUES or EXPLAIN"
             )
         with snapshot(self.path) as reader:
-            try:
-                cursor = reader.cursor(query, params)
-                names = [column[0] for column in cursor.description or ()]
-                rows = list(cursor)
-            except (StorageFault, sqlite3.Error) as error:
-                raise _refusal(error) from None
-        return pd.DataFrame({i: _guess(c) for i, c in enumerate(_columns(rows, names))}).set_axis(
-            names, axis=1
-        )
+            names, rows = reader.query(query, params)
+        columns = {i: _guess(column) for i, column in enumerate(_columns(rows, names))}
+        return pd.DataFrame(columns).set_axis(names, axis=1)
 
     def laws(self, witness: Witness | None = None, task: str | None = None) -> Verdicts:
         """The five promises, and that the tables equal the fold of the journal; see
@@ -196,17 +189,6 @@ def _first_word(query: str) -> str:
     start = _SPACE.match(query)
     words = re.match(r"\w+", query[start.end() if start else 0 :])
     return words[0].upper() if words else ""
-
-
-def _refusal(error: BaseException) -> BaseException:
-    """A mistake in the query is the learner's to mend; a fault of the storage stays what it is."""
-    cause = error.__cause__ if isinstance(error, StorageFault) else error
-    code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    if code == sqlite3.SQLITE_READONLY:
-        return BadInput("a journal is read-only here: this statement would write; use SELECT")
-    if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE):
-        return BadInput(f"SQLite cannot run this query: {cause}")
-    return error
 
 
 def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> list[Sequence[Any]]:

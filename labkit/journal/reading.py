@@ -85,22 +85,40 @@ class StepRow(NamedTuple):
 class Reader(Database):
     """A read-only connection that gives plain tuples, and the names of a query's columns."""
 
-    def cursor(self, sql: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        with self._named():
-            cursor = self._sql.cursor()
-            cursor.row_factory = None
-            return cursor.execute(sql, values)
+    def query(self, sql: str, values: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names and rows of a statement that someone typed. Raises BadInput for a mistake."""
+        try:
+            cursor = self._cursor(sql, values)
+            return [column[0] for column in cursor.description or ()], list(cursor)
+        except (sqlite3.Error, ValueError, OverflowError) as error:
+            raise self._refusal(error) from error
 
     def tuples(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        with self._named():
-            yield from self.cursor(sql, values)
+        for piece in self.pieces(sql, values):
+            yield from piece
 
     def pieces(self, sql: str, values: Sequence[Any]) -> Iterator[list[tuple[Any, ...]]]:
         """The rows, 250 at a time: with 700 new tuples at once the garbage collector begins."""
-        with self._named():
-            cursor = self.cursor(sql, values)
+        try:
+            cursor = self._cursor(sql, values)
             while piece := cursor.fetchmany(250):
                 yield piece
+        except sqlite3.DatabaseError as error:
+            raise self._fault(error) from error
+
+    def _cursor(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+        cursor = self._sql.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, values)
+
+    def _refusal(self, error: Exception) -> BaseException:
+        """A mistake is for the one who typed to mend; a fault of the storage stays one."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code == sqlite3.SQLITE_READONLY:
+            return BadInput("a journal is read-only here: this statement would write; use SELECT")
+        if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE):
+            return BadInput(f"SQLite cannot run this query: {error}")
+        return self._fault(error)
 
     @property
     def has_journal(self) -> bool:

@@ -127,6 +127,8 @@ def test_sql_without_rows_has_columns(killed_twice: Path) -> None:
         ("SELECT nope FROM journal", "no such column: nope"),
         ("SELECT FROM", "syntax error"),
         ("SELECT ?", "Incorrect number of bindings"),
+        ("SELECT '\0'", "null character"),
+        ("SELECT '\ud800'", "surrogates not allowed"),
     ],
 )
 def test_sql_refuses_in_one_line(
