@@ -15,12 +15,11 @@ class CrashPoints:
     Raises UsageError for any other value, since a typo must not look like a survived crash."""
 
     def __init__(self, names: Sequence[str], asked: str) -> None:
-        if asked and not re.fullmatch(f"({'|'.join(names)}):[0-9]{{1,9}}", asked):
+        if asked and not re.fullmatch(f"({'|'.join(names)}):(0|[1-9][0-9]{{0,8}})", asked):
             raise UsageError(f"AGENT_CRASH_AT={asked!r}: use {' or '.join(names)}, a colon, a step")
-        point, _, idx = asked.partition(":")
-        self._at = (point, int(idx)) if asked else None
+        self._at = asked
 
     def reach(self, point: str, idx: int) -> None:
         """Dies here if this is the place: SIGKILL, since it lets no clean-up code run."""
-        if self._at == (point, idx):
+        if self._at == f"{point}:{idx}":
             os.kill(os.getpid(), signal.SIGKILL)

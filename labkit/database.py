@@ -5,9 +5,8 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
-from labkit.errors import NotFound, StorageBusy, StorageFault, ensure, storage_faults
+from labkit.errors import Any, NotFound, StorageBusy, StorageFault, ensure, storage_faults
 
 __all__ = ["Database", "Row", "Schema", "connect", "look", "open_readonly"]
 

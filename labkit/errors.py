@@ -19,11 +19,16 @@ Codes from 64 up are those of `sysexits.h`. Two roots, an idea of DBOS."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+TYPE_CHECKING = False  # importing `typing` would take a tenth of the time of `status`
+if TYPE_CHECKING:
+    from typing import Any as Any
+else:
+    Any = object
+
 __all__ = [
     "BadInput", "Fatal", "Interrupted", "LabkitError", "NotFound", "PermanentError", "StorageBusy",
     "StorageFault", "TakenOver", "TaskFailed", "ToolError", "UnknownTask", "UsageError", "describe",
-    "ensure", "storage_faults",
-]  # fmt: skip
+    "ensure", "storage_faults"]  # fmt: skip
 
 
 class _HasCode:

@@ -78,8 +78,7 @@ def _give_name(temporary: str, final: str) -> bool:
 
 
 def _rename_exclusive(old: bytes, new: bytes) -> bool:
-    """Where hard links are refused. Python has only the rename that replaces."""
-    import ctypes
+    import ctypes  # Python itself has only the rename that replaces
 
     libc = ctypes.CDLL(None, use_errno=True)
     if sys.platform == "darwin":

@@ -25,8 +25,8 @@ class Guarded:
     """A running command; `pid` is its own and its group's, `stdout` and `stderr` its pipes."""
 
     def __init__(self, guard: subprocess.Popen[bytes], pid: int) -> None:
-        assert guard.stdin
-        self.pid, self._leash, guard.stdin = pid, guard.stdin, None  # communicate() would close it
+        leash: Any = guard.stdin
+        self.pid, self._leash, guard.stdin = pid, leash, None  # communicate() would close it
         self.stdout, self.stderr = guard.stdout, guard.stderr
         # As Popen's: the status is -9 after a SIGKILL, None while it runs.
         self.poll, self.wait, self.communicate = guard.poll, guard.wait, guard.communicate

@@ -2,9 +2,8 @@
 
 import json
 import re
-from typing import Any
 
-from labkit.errors import PermanentError, ensure
+from labkit.errors import Any, PermanentError, ensure
 
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "to_json"]
 

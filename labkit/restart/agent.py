@@ -7,7 +7,6 @@ import re
 import signal
 import time
 import zlib
-from typing import Any
 
 from labkit import errors
 from labkit.crashpoints import CrashPoints
@@ -15,7 +14,7 @@ from labkit.database import Row, connect
 from labkit.files import remove_orphans
 from labkit.jsonvalues import to_json
 from labkit.restart.store import SCHEMA, Outputs, Store, failure, list_steps, open_task
-from labkit.restart.tools import Tool, artifacts_folder
+from labkit.restart.tools import artifacts_folder, load_tools
 
 VARIABLES = {"AGENT_STEP_DELAY": r"[0-9]{1,6}(\.[0-9]+)?|\.[0-9]+", "AGENT_LLM": "ollama",
     "AGENT_MAX_ATTEMPTS": "[1-9][0-9]{0,8}", "AGENT_UNSAFE_EFFECTS": "[01]"}  # fmt: skip
@@ -25,8 +24,9 @@ POINTS = ("before_effect", "after_effect", "after_commit")
 class Agent:
     """One process's pass over one task. Raises UsageError for an environment that means nothing."""
 
-    def __init__(self, task_id: str, tools: dict[str, Tool]) -> None:
-        self.task_id, self.tools, self.in_tool, self.interrupted = task_id, tools, False, False
+    def __init__(self, task_id: str, tool_files: list[str]) -> None:
+        self.task_id, self.tools = task_id, load_tools(tool_files)
+        self.in_tool = self.interrupted = False
         signal.signal(signal.SIGINT, self._on_ctrl_c)
         self.crash = CrashPoints(POINTS, os.environ.get("AGENT_CRASH_AT", ""))
         for name, pattern in VARIABLES.items():
@@ -74,8 +74,7 @@ class Agent:
             except BlockingIOError:
                 raise errors.TakenOver(f"another process runs task {self.task_id}") from None
 
-    def _attempt(self, store: Store, step: Row, attempt: int) -> bool:
-        """True if the step is done, False if another attempt is due."""
+    def _attempt(self, store: Store, step: Row, attempt: int) -> bool:  # True: the step is done
         store.require_attempt(step, attempt - 1, self.max_attempts)
         store.record("step_started", step, attempt, tool=step["tool"], attempt=attempt)
         self.crash.reach("before_effect", step["idx"])
@@ -96,7 +95,7 @@ class Agent:
         self.crash.reach("after_commit", step["idx"])
         return True
 
-    def _call(self, store: Store, step: Row) -> Any:
+    def _call(self, store: Store, step: Row) -> errors.Any:
         given, key, pid = json.loads(step["input"]), f"{self.task_id}-{step['idx']}", os.getpid()
         try:
             self.in_tool = True
@@ -110,8 +109,7 @@ class Agent:
             if os.getpid() != pid:
                 os._exit(70)  # a child that the tool forked must not go on as a second agent
 
-    def _on_ctrl_c(self, *_: object) -> None:
-        """Ctrl-C, told from a KeyboardInterrupt that a tool raises; it never cuts a transaction."""
+    def _on_ctrl_c(self, *_: object) -> None:  # so told from a KeyboardInterrupt that a tool raises
         self.interrupted = True
         if self.in_tool:
             raise errors.Interrupted("interrupted in a step; `run` goes on")

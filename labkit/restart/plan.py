@@ -3,9 +3,8 @@
 import json
 import re
 from collections.abc import Collection
-from typing import Any
 
-from labkit.errors import BadInput, LabkitError, ensure
+from labkit.errors import Any, BadInput, LabkitError, ensure
 from labkit.jsonvalues import to_json
 
 TASK_ID = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # can be part of a file's name anywhere
@@ -58,5 +57,4 @@ def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]
 def _check_keys(value: Any, here: str, keys: tuple[str, ...] | None) -> None:
     ensure(isinstance(value, dict), BadInput(f"{here or 'the plan'}: must be an object"))
     for key in sorted(set(value) ^ set(keys)) if keys else ():
-        what = "does not belong here" if key in value else "is missing"
-        raise BadInput(f"{here}.{key:.80}: {what}".lstrip("."))
+        raise BadInput(f"{here}.{key:.80}: {'unknown' if key in value else 'missing'}".lstrip("."))

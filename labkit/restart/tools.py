@@ -4,9 +4,9 @@ A tool may run twice with one idem_key: if it has an effect, the key makes that 
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from labkit import errors
+from labkit.errors import Any
 from labkit.files import publish_once
 
 Context = Mapping[int, Any]
@@ -39,16 +39,15 @@ def summarize(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
 def write_artifact(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
     """Publishes the summary as IDEM_KEY.md, once however often it runs."""
     content, folder = _text_of(ctx, input["from"], "summary").encode(), artifacts_folder()
-    name, deduplicated = f"{idem_key}.md", False
+    name, same = f"{idem_key}.md", False
     if os.environ.get("AGENT_UNSAFE_EFFECTS") == "1":  # the negative control: it has no key
         os.makedirs(folder, exist_ok=True)
         name = "report.log"
         with open(os.path.join(folder, name), "ab") as file:
             file.write(content + b"\n---\n")
     else:
-        deduplicated = publish_once(folder, name, content)
-    path = os.path.relpath(os.path.join(folder, name), START)
-    return {"path": path, "deduplicated": deduplicated}
+        same = publish_once(folder, name, content)
+    return {"path": os.path.relpath(os.path.join(folder, name), START), "deduplicated": same}
 
 
 TOOLS: dict[str, Tool] = {t.__name__: t for t in (fetch, summarize, write_artifact)}
@@ -107,6 +106,8 @@ def _ask_ollama(prompt: str) -> str:
     try:
         request = http.Request(url, json.dumps(ask).encode(), {"Content-Type": "application/json"})
         with direct.open(request, timeout=300) as answer:
-            return str(json.load(answer)["response"])
+            text = json.load(answer)["response"]
+        errors.ensure(isinstance(text, str), ValueError("its response is no text"))
+        return str(text)
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise errors.ToolError(f"no answer from {url}: {errors.describe(error)}") from None
