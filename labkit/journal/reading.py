@@ -135,8 +135,7 @@ def snapshot(path: str) -> Iterator[Reader]:
     reader = open_journal(path)
     try:
         reader.execute("BEGIN")
-        # A creation that was killed leaves a file without any schema object: a journal without
-        # rows.
+        # A creation that was killed leaves a file without any schema object: no rows, no fault.
         if not reader.has_journal and reader.value("SELECT count(*) FROM sqlite_schema"):
             raise StorageFault(f"{path} has no view `journal`: another program made it")
         yield reader
@@ -201,9 +200,7 @@ def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
 
 
 def plain(text: str, limit: int = 60) -> str:
-    """Text of a journal as one short printable line: no control character reaches a terminal or a
-    title.
-    """
+    """Text of a journal as one short line, without what a terminal would obey."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
