@@ -5,10 +5,11 @@ Read the package in this order; each layer imports only from those before it.
 1. ground: errors, jsonvalues, files, database, crashpoints, clock, guard.
    What every program here stands on; standard library only.
 2. restart: plan, store, tools, agent.  The agent that survives SIGKILL.
-3. journal: frames, laws, story, timeline.  What the journal says happened.
-4. lab: doctor, workbook, demo and the verbs of the notebooks.
+3. journal: what the journal says happened, as tables, verdicts, sentences and pictures.
+4. lab: the verbs of the notebooks, the workbook, doctor and demo.
 5. cli: one command, `labkit`, that imports only what was chosen.
 
+The docstrings of journal and lab give the order within them.
 Goals, rules and rejected alternatives stand in DESIGN.md.
 """
 

@@ -4,10 +4,11 @@ The agent's start-up time is one of the figures this project is measured by, so 
 the commands by name and imports one of them after the choice.
 """
 
+import os
 import sys
 from importlib import import_module
 
-from labkit.errors import Fatal, LabkitError
+from labkit.errors import Fatal, LabkitError, UsageError
 
 __all__ = ["COMMANDS", "main"]
 
@@ -20,39 +21,56 @@ COMMANDS = {
     "open": ("labkit.lab.workbook", "open_command", "copy notebooks into your workbook"),
 }
 
-_USAGE = 64  # os.EX_USAGE
 _INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code; 64 for a command that does not exist."""
     args = sys.argv[1:] if argv is None else argv
-    if args and args[0] in ("-h", "--help", "help"):
-        print(_help())
+    known = args[0] if args and args[0] in COMMANDS else ""
+    _speak_utf8()
+    try:
+        code = _call(known, args[1:]) if known else _help(args)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a reader that has left can still be met quietly
+    except (LabkitError, Fatal) as error:
+        _complain(known, str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _complain(known, "interrupted")
+        return _INTERRUPTED
+    except BrokenPipeError:  # `labkit doctor | head`; Python flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
-    if not args or args[0] not in COMMANDS:
-        problem = f"no command {args[0]!r}" if args else "a command is missing"
-        print(f"labkit: {problem}; choose one of {', '.join(COMMANDS)}", file=sys.stderr)
-        return _USAGE
-    return _call(args[0], args[1:])
+    return code
 
 
 def _call(command: str, rest: list[str]) -> int:
     module, function, _ = COMMANDS[command]
     # The agent also answers to `python -m labkit.restart`, so it is told how it was called.
     named = {"prog": "labkit agent"} if command == "agent" else {}
-    try:
-        code: int = getattr(import_module(module), function)(rest, **named)
-    except (LabkitError, Fatal) as error:
-        print(f"labkit {command}: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print(f"labkit {command}: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+    code: int = getattr(import_module(module), function)(rest, **named)
     return code
 
 
-def _help() -> str:
+def _help(args: list[str]) -> int:
+    """Prints what there is. Raises UsageError unless that is what was asked for."""
+    if not args or args[0] not in ("-h", "--help", "help"):
+        problem = f"no command {args[0]!r}" if args else "a command is missing"
+        raise UsageError(f"{problem}; choose one of {', '.join(COMMANDS)}")
     lines = [f"  {name:<8} {what}" for name, (_, _, what) in COMMANDS.items()]
-    last = "labkit COMMAND --help says more"
-    return "\n".join(["usage: labkit COMMAND ...", "", *lines, "", last])
+    print("usage: labkit COMMAND ...", "", *lines, "", "labkit COMMAND --help says more", sep="\n")
+    return 0
+
+
+def _speak_utf8() -> None:
+    """A terminal in ASCII must not turn a name in another alphabet into a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _complain(command: str, message: str) -> None:
+    """One line, whatever is in the message: it can hold the name of a file or what a tool said."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    print(f"labkit {command}".rstrip() + f": {line}", file=sys.stderr)

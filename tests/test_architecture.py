@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,6 +113,15 @@ def test_what_a_learner_reads_first_is_450_lines_at_most(layer: str) -> None:
     if layer == "ground":
         texts.remove((PACKAGE / "__init__.py").read_text("utf-8"))  # prose: the reading order
     assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) <= 450
+
+
+def test_the_reading_order_names_what_there_is() -> None:
+    order = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text("utf-8"))) or ""
+    modules = {p.stem for p in (PACKAGE / "restart").glob("*.py")} - {"__init__", "__main__"}
+    for layer, names in (("ground", GROUND), ("restart", modules)):
+        listed = re.search(rf"{layer}: ([\w, ]+)\.", order)
+        assert listed
+        assert set(listed[1].split(", ")) == names
 
 
 @pytest.mark.parametrize("path", LISTING, ids=name_of)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +41,22 @@ def test_the_agent_answers_under_the_name_that_was_typed(run_labkit: RunAgent) -
     ran = run_labkit("agent", "status", "nobody")
     assert ran.code == 66
     assert ran.err.startswith("labkit agent: ")
+
+
+@pytest.mark.parametrize("args", [["--help"], ["demo", "--help"]], ids=str)
+def test_a_reader_that_has_left_is_met_quietly(folder: Path, args: list[str]) -> None:
+    """As in `labkit demo | head -n 1`, without the race: nobody reads from the start."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = [sys.executable, "-m", "labkit", *args]
+    with os.fdopen(writing, "wb") as pipe:
+        ran = subprocess.run(argv, cwd=folder, stdout=pipe, stderr=subprocess.PIPE, check=False)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_an_error_is_one_line_in_any_terminal(run_labkit: RunAgent) -> None:
+    ran = run_labkit("doctor", "--п\nq", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert (ran.code, ran.err) == (64, "labkit doctor: doctor takes no argument, not '--п\\nq'\n")
 
 
 def test_choosing_a_command_imports_none_of_the_others(run_labkit: RunAgent) -> None:
