@@ -74,9 +74,7 @@ class Chart(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """The picture in one sentence: a pure function of the journal, so two readings print the
-        same.
-        """
+        """The picture in one sentence, the same at each reading of the same journal."""
         outcomes = Counter(bar.outcome for bar in self.bars)
         seen = Counter(mark.what for mark in self.marks)
         attempts = ", ".join(f"{outcomes[word]} {word}" for word in OUTCOMES if outcomes[word])

@@ -104,9 +104,7 @@ def timeline_table(
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
 ) -> pd.DataFrame:
-    """The timeline as a table: one row for each bar and each mark, lane by lane. Arguments as in
-    `timeline`.
-    """
+    """One row for each bar and each mark, lane by lane. Arguments and errors as in `timeline`."""
     return _table(read_chart(journal, task, killed=killed, at_work=at_work))
 
 

@@ -98,15 +98,11 @@ class Journal:
         return _frame(names, _columns(rows, names))
 
     def attempts(self, task: str | None = None) -> pd.DataFrame:
-        """One row for each step_started, with the event that closed it; `ended` is missing while it
-        is open.
-        """
+        """One row for each step_started; its `ended` columns are missing while it is open."""
         return _records(Attempt, pair(self.read(task))[0])
 
     def runs(self, task: str | None = None) -> pd.DataFrame:
-        """One row for each run of each task; `ended` is missing where the run's last entry is not
-        an end.
-        """
+        """One row for each run; `ended` is missing where its last entry is not an end."""
         return _records(Lane, lanes(self.read(task)))
 
     def read(self, task: str | None = None, *, until: int | None = None) -> list[Event]:
@@ -115,9 +111,7 @@ class Journal:
             return list(read_events(reader, task, until=until))
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> pd.DataFrame:
-        """The rows of one reading statement. Raises BadInput, in one line, for a write and for
-        wrong SQL.
-        """
+        """The rows of one statement. Raises BadInput, in one line, for a write or a mistake."""
         word = _first_word(query)
         if word not in _READING:
             raise BadInput(
@@ -129,15 +123,11 @@ class Journal:
         return pd.DataFrame(columns).set_axis(names, axis=1)
 
     def laws(self, witness: Witness | None = None, task: str | None = None) -> Verdicts:
-        """The five promises, and that the tables equal the fold of the journal; see
-        `labkit.journal.laws`.
-        """
+        """The five promises, and that the tables equal the fold of the journal: see `laws`."""
         return Verdicts(judge_file(self.path, witness, task))
 
     def at(self, seq: int, task: str | None = None) -> Standing:
-        """Tasks and steps as they stood after event `seq`: a fold of the events alone, no table is
-        read.
-        """
+        """Tasks and steps as they stood after event `seq`, from the events alone."""
         return _standing(fold(self.read(task, until=seq)))
 
     def story(self, task: str) -> str:
@@ -183,9 +173,7 @@ _SPACE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 
 
 def _first_word(query: str) -> str:
-    """ATTACH and VACUUM INTO make files even on a read-only connection, so the connection alone is
-    no guard.
-    """
+    """Needed, since ATTACH and VACUUM INTO make files even on a read-only connection."""
     start = _SPACE.match(query)
     words = re.match(r"\w+", query[start.end() if start else 0 :])
     return words[0].upper() if words else ""

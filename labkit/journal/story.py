@@ -14,9 +14,7 @@ __all__ = ["sentences", "tell"]
 
 
 def tell(path: str, task: str) -> str:
-    """The story of one task, a sentence on each line. Raises UnknownTask, and what `snapshot`
-    raises.
-    """
+    """A sentence on each line. Raises UnknownTask, and what `snapshot` raises."""
     with snapshot(path) as reader:
         events = list(read_events(reader, task))
         steps = read_steps(reader, task)
@@ -26,9 +24,7 @@ def tell(path: str, task: str) -> str:
 
 
 def sentences(events: list[Event], deduplicated: set[int]) -> Iterator[str]:
-    """One line for each event of one task, and one after the last entry of a run that did not end
-    in order.
-    """
+    """A line for each event of one task, and one where a run's entries stop without an end."""
     silent = {lane.last_seq: lane for lane in lanes(events) if lane.ended is None}
     for event in events:
         yield f"{event.seq:>4}  {_sentence(event, deduplicated)}"

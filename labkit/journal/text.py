@@ -64,9 +64,7 @@ def timeline_text(
 
 
 class _Scale:
-    """From `seq` to a column. A cell of up to 5 columns for each event, less where that is too
-    wide.
-    """
+    """From `seq` to a column: up to 5 for each event, fewer where that is too wide."""
 
     def __init__(self, chart: Chart, width: int) -> None:
         self._first = chart.first_seq
