@@ -55,10 +55,9 @@ def list_steps(db: Database, task_id: str) -> list[Row]:
 
 
 def read_journal(db: Database, task_id: str) -> Iterator[dict[str, Any]]:
-    sql = (
-        "SELECT seq, ts, run_id AS run, kind, step_idx AS step, data FROM events WHERE task_id = ?"
-    )
-    for event in map(dict, db.rows(f"{sql} ORDER BY seq", task_id)):
+    columns = "seq, ts, run_id AS run, kind, step_idx AS step, data"
+    rows = db.rows(f"SELECT {columns} FROM events WHERE task_id = ? ORDER BY seq", task_id)
+    for event in map(dict, rows):
         yield event | json.loads(event.pop("data"))
 
 
@@ -68,7 +67,9 @@ def failure(db: Database, task_id: str) -> errors.TaskFailed:
     return errors.TaskFailed(f"task {task_id} failed: {why}; mend it, then `run --retry {task_id}`")
 
 
-class Store:  # what one process writes of one task
+class Store:
+    """What one process writes of one task."""
+
     def __init__(self, db: Database, task_id: str) -> None:
         self.db, self.task_id, self._fence, self._run_id = db, task_id, 0, ""
         self._now, self._new_id = clock(), run_ids()
