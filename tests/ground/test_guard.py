@@ -126,3 +126,19 @@ def test_a_ctrl_c_at_the_terminal_is_not_for_the_command(alive: int) -> None:
     with started() as family:
         assert os.getsid(family.pid) != os.getsid(0)
     assert has_ended(alive)
+
+
+def test_a_parent_that_dies_before_it_hears_the_pid(alive: int) -> None:
+    """As the guard sees it: nobody reads what it tells, and then its input ends."""
+    told, tell = os.pipe()
+    os.close(told)
+    argv = [sys.executable, "-I", "-S", guard.__file__, str(tell), "sh", "-c", FAMILY]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, pass_fds=[tell]) as process:
+        os.close(tell)
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == b"up\n"
+        process.stdin.close()
+        assert has_ended(alive)
+    assert process.returncode == -signal.SIGKILL

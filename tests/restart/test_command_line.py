@@ -188,7 +188,7 @@ def test_3_another_process_runs_the_task(desk: Desk) -> None:
     ids=" ".join,
 )
 def test_64_the_command_line_is_wrong(desk: Desk, args: tuple[str, ...]) -> None:
-    refused(desk.run(*args), 64, "usage")
+    refused(desk.run(*args), 64, "--help")
     assert not desk.db.exists()
 
 

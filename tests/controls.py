@@ -1,0 +1,157 @@
+"""Breaks the code on purpose, one line at a time: each named test, green before, must go red.
+
+    python tests/controls.py [WORD ...]     only the controls whose row or test contains a word
+
+A test that stays green over a broken line proves nothing about that line. Each control in
+controls.toml is applied to a copy of the package and the tests in a temporary folder; red means an
+assertion that fails there, not a package that cannot be imported, a test that cannot be collected
+or one that runs out of time. Exit 1 unless every control is red.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+AT_ONCE = 2
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-x", "-m", ""]
+
+
+class Control(NamedTuple):
+    """`old`, one place in `file`, becomes `new`; then `test` must fail."""
+
+    row: str
+    test: str
+    file: str
+    old: str
+    new: str
+
+
+class Result(NamedTuple):
+    red: bool
+    why: str
+
+
+def read_controls() -> list[Control]:
+    with open(ROOT / "tests" / "controls.toml", "rb") as file:
+        return [Control(**entry) for entry in tomllib.load(file)["control"]]
+
+
+def copy_project(folder: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "*.ipynb")
+    for name in ("labkit", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "conftest.py", "README.md"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder)
+
+
+def break_line(folder: Path, control: Control) -> str:
+    """What is wrong with the control itself, or nothing."""
+    path = folder / control.file
+    text = path.read_text("utf-8")
+    if (times := text.count(control.old)) != 1:
+        return f"its old text stands {times} times in {control.file}"
+    path.write_text(text.replace(control.old, control.new), "utf-8")
+    where = f"import {module_of(control.file)} as m; print(m.__file__)"
+    imported = python(folder, "-c", where)
+    if imported.stdout.strip() != str(path):
+        return f"the broken {control.file} cannot be imported: {imported.stderr.strip()[-200:]}"
+    return ""
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").replace("/", ".")
+
+
+def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """This interpreter, with the packages of the copy before those that are installed."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return subprocess.run(
+        [sys.executable, *args], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def outcomes(folder: Path, tests: Iterable[str]) -> list[tuple[str, str]]:
+    """For each test that ran: passed, failure, error or skipped; and the message."""
+    report = folder / "report.xml"
+    done = python(folder, *PYTEST, f"--junitxml={report}", *tests)
+    if not report.exists():
+        return [("error", done.stdout[-500:] + done.stderr[-500:])]
+    return list(read_report(report))
+
+
+def read_report(report: Path) -> Iterator[tuple[str, str]]:
+    for case in ElementTree.parse(report).iter("testcase"):
+        ends = [end for end in case if end.tag in ("failure", "error", "skipped")]
+        yield (ends[0].tag, ends[0].get("message", "")) if ends else ("passed", "")
+
+
+def judge(ends: list[tuple[str, str]]) -> Result:
+    """Red: at least one assertion failed, and nothing went wrong beside the point."""
+    failures = [message for end, message in ends if end == "failure"]
+    errors = [message for end, message in ends if end == "error"]
+    if errors:
+        return Result(False, f"an error, no failure: {errors[0].splitlines()[0][:120]}")
+    if not failures:
+        return Result(False, ", ".join(sorted({end for end, _ in ends})) or "no test ran")
+    first = failures[0].splitlines()[0]
+    if "Timeout" in first or not first.startswith(("AssertionError", "assert", "Failed")):
+        return Result(False, f"it failed otherwise than by an assertion: {first[:120]}")
+    return Result(True, "red")
+
+
+def try_control(control: Control) -> Result:
+    with tempfile.TemporaryDirectory(prefix="labkit-control-") as name:
+        folder = Path(name).resolve()
+        copy_project(folder)
+        if problem := break_line(folder, control):
+            return Result(False, problem)
+        return judge(outcomes(folder, [control.test]))
+
+
+def green_before(controls: list[Control]) -> dict[str, str]:
+    """Of the untouched copy: each test that does not pass there, with its end."""
+    tests = sorted({control.test for control in controls})
+    with tempfile.TemporaryDirectory(prefix="labkit-control-") as name:
+        folder = Path(name).resolve()
+        copy_project(folder)
+        if all(end == "passed" for end, _ in outcomes(folder, tests)):
+            return {}
+        ends = {test: outcomes(folder, [test]) for test in tests}
+    not_passed = {test: [end for end in of if end[0] != "passed"] for test, of in ends.items()}
+    return {test: str(of[0]) for test, of in not_passed.items() if of}
+
+
+def main(words: list[str]) -> int:
+    controls = [c for c in read_controls() if not words or any(w in c.row + c.test for w in words)]
+    began, stay = time.monotonic(), 0
+    for test, end in green_before(controls).items():
+        stay += 1
+        print(f"NOT GREEN  {test}: {end[:200]}", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for control, result in zip(controls, pool.map(try_control, controls), strict=True):
+            stay += not result.red
+            name = control.test.rpartition("::")[2]
+            mark = "red" if result.red else f"NOT RED ({result.why})"
+            print(f"{mark}  {control.row}: {name}  [{control.old.strip()[:60]}]", flush=True)
+    took = time.monotonic() - began
+    print(f"{len(controls)} controls, {len(controls) - stay} red as they must be, {took:.0f} s")
+    return 1 if stay or not controls else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""What is promised has a test, and each such test has a control that `make controls` turns red."""
+
+import re
+
+import pytest
+
+from tests.controls import ROOT, Control, Result, judge, read_controls
+
+# The rows of the contract's list of what a careful reader will try, then its other sections.
+ROWS = [
+    "create killed anywhere",
+    "task ids",
+    "plans",
+    "tool returns",
+    "tool raises",
+    "killed after the effect of the last allowed attempt",
+    "two runners",
+    "a forked child outlives the agent",
+    "a command outlives the killed agent",
+    "database deleted, replaced or truncated",
+    "garbage, newer, not ours, read-only, disk full, fsync error",
+    "8 processes create at the same moment",
+    "stdout in ASCII or cp1252",
+    "notes files",
+    "clock jumps back",
+    "10,000 steps",
+    "publishing a file exactly once",
+    "the five promises",
+    "exit codes",
+    "environment",
+    "tables, triggers, view, pragmas",
+]
+CONTROLS = read_controls()
+
+
+def functions(file: str) -> set[str]:
+    source = (ROOT / file).read_text("utf-8")
+    return {f"{file}::{name}" for name in re.findall(r"^def (test_\w+)", source, re.M)}
+
+
+def careful_reader() -> set[str]:
+    files = (ROOT / "tests" / "restart").glob("test_careful_reader_*.py")
+    return set().union(*(functions(f"tests/restart/{file.name}") for file in files))
+
+
+def test_every_row_has_a_test_and_a_control() -> None:
+    assert {control.row for control in CONTROLS} == set(ROWS)
+
+
+def test_every_test_of_a_row_has_a_control() -> None:
+    controlled = {control.test.partition("[")[0] for control in CONTROLS}
+    assert careful_reader() - controlled - NO_CONTROL == set()
+
+
+# These are themselves controls: of the witness, and of the injection that others rely on.
+NO_CONTROL = {
+    "tests/restart/test_careful_reader_input.py::test_the_witness_sees_what_the_journal_says",
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=range(len(CONTROLS)))
+def test_a_control_applies_to_the_code_as_it_is(control: Control) -> None:
+    """Its test exists, and the line it breaks stands exactly once."""
+    assert control.test.partition("[")[0] in functions(control.test.partition("::")[0])
+    assert (ROOT / control.file).read_text("utf-8").count(control.old) == 1
+    assert control.old != control.new
+
+
+@pytest.mark.parametrize(
+    ("ends", "red"),
+    [
+        ([("failure", "AssertionError: Ran(code=0)")], True),
+        ([("failure", "assert 0 == 74")], True),
+        ([("failure", "Failed: DID NOT RAISE")], True),
+        ([("passed", ""), ("failure", "assert False")], True),
+        ([("passed", "")], False),
+        ([("skipped", "strace is missing")], False),
+        ([], False),
+        ([("error", "ImportError: no such name")], False),
+        ([("failure", "NameError: name 'x' is not defined")], False),
+        ([("failure", "Failed: Timeout (>60.0s) from pytest-timeout.")], False),
+        ([("failure", "assert False"), ("error", "fixture failed")], False),
+    ],
+)
+def test_what_counts_as_red(ends: list[tuple[str, str]], red: bool) -> None:
+    assert judge(ends).red is red
+    assert isinstance(judge(ends), Result)
