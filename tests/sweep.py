@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 from labkit import guard
 from labkit.database import Database, open_readonly
+from labkit.errors import NotFound, StorageFault
 from labkit.journal.laws import HELD, judge_file
 
 ROOT = Path(__file__).parents[1]
@@ -239,11 +240,18 @@ class Sweep:
             return Verdict(kills, "unknown", str(why))
         ends = [trial.look(), *map(trial.run, restart_after(kills[-1].command))]
         faults = [*filter(None, ends)]
-        faults = faults or list(judge(trial, self.reference))
+        faults = faults or self._judge(trial)
         if not keep:
             shutil.rmtree(trial.root)
         reason = "; ".join(fault.strip() for fault in faults) or "all promises"
         return Verdict(kills, "broken" if faults else "held", reason)
+
+    def _judge(self, trial: Trial) -> list[str]:
+        """What ended well and cannot be read, or published nothing, is broken too."""
+        try:
+            return list(judge(trial, self.reference))
+        except (NotFound, StorageFault, OSError) as error:
+            return [f"what is left cannot be judged: {error}"]
 
     def run(self, plan: Iterable[tuple[Kill, ...]]) -> Report:
         """One trial on each core at a time. The threads only wait for processes."""
