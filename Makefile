@@ -73,6 +73,8 @@ lint: $(MADE)
 notebooks: $(MADE)
 	@echo "make: running the originals and storing their outputs"
 	@$(PY) -m labkit.lab.regenerate
+	@echo "make: drawing the README's picture from a real kill"
+	@$(PY) -m labkit.lab.readme
 
 controls: $(MADE)
 	@echo "make: each control must turn its test red"

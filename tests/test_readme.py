@@ -1,0 +1,86 @@
+"""What the README says is run here, or compared with what it speaks of."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from labkit import errors
+from labkit.lab import content
+from labkit.lab.readme import PICTURE, draw
+
+TOP = Path(__file__).parents[1]
+README = (TOP / "README.md").read_text("utf-8")
+
+
+def blocks(language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_picture_shows_what_its_text_says(tmp_path: Path) -> None:
+    sentence = draw(tmp_path / PICTURE)
+    assert f"![{sentence}](notebooks/{PICTURE})" in README
+    assert (TOP / "notebooks" / PICTURE).is_file()
+
+
+def test_the_table_of_notebooks_is_the_lists() -> None:
+    rows = re.findall(r"^\| \[(\d\d)\]\(notebooks/(.+?)\) \| (.+?) \| (\d+) \|$", README, re.M)
+    listed = [(n.number, n.file, n.title, str(n.minutes)) for n in content.notebooks()]
+    assert rows == listed
+    assert sum(int(row[3]) for row in rows) <= 90  # "they all fit into 90 minutes"
+
+
+def test_the_make_targets_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (TOP / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = set(
+        re.findall(r"\bmake ([a-z]+)\b", "\n".join([*blocks(), *re.findall("`.+?`", README)]))
+    )
+    assert named
+    assert named <= targets
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert len(links) > 5
+    assert [link for link in links if not (TOP / link).exists()] == []
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    raised = {kind.exit_code for kind in kinds if isinstance(kind, type)}
+    assert codes == {0} | raised - {70}  # 70 is of the two roots, which nothing raises
+
+
+def test_the_commands_do_what_their_comments_say(tmp_path: Path) -> None:
+    (tmp_path / "input").mkdir()
+    shutil.copy(TOP / "labkit/lab/scenarios/notes/input/notes.txt", tmp_path / "input")
+    [plan] = blocks("json")
+    (tmp_path / "plan.json").write_text(plan, "utf-8")
+    [commands] = [block for block in blocks() if "labkit agent" in block]
+    ends, told = [], []
+    for line in commands.splitlines():
+        ran = run(line, tmp_path)
+        ends.append(ran.returncode)
+        told.append(ran.stdout)
+    assert ends == [0, -9, 0, 0, 0, 0]
+    assert '"status": "running"' in told[2]
+    assert '"kind": "task_done"' in told[4].splitlines()[-1]
+    assert "Run" in told[5]
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = shlex.split(line, comments=True)
+    settings = dict(word.split("=", 1) for word in words if re.match("AGENT_[A-Z_]+=", word))
+    program = words[len(settings)]
+    assert program == ".venv/bin/labkit"
+    argv = [sys.executable, "-m", "labkit", *words[len(settings) + 1 :]]
+    environ = {**os.environ, **settings}
+    return subprocess.run(
+        argv, cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
