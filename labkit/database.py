@@ -46,7 +46,7 @@ class Database:
 
     def execute(self, sql: str, *values: Any) -> None:
         try:
-            self._sql.execute(sql, values)
+            self._sql.execute(sql, values).fetchall()  # a pragma may fail after its first row
         except FAULTS as error:
             raise self._fault(error) from error
 

@@ -1,20 +1,18 @@
-"""Every error that labkit raises on purpose, in one tree, with its exit code.
+"""Every error that labkit raises on purpose, in one tree, with its exit code (from 64: sysexits.h).
 
-    LabkitError                what a caller may catch and mend
-    |- UnknownTask        1    no task of this name
-    |- TaskFailed         2    attempts used up, or a permanent failure
-    |- UsageError        64    the command line or the environment is wrong
-    |- BadInput          65    the plan, the task id or a tools file is refused
-    |- NotFound          66    an input file or the database does not exist
-    |- ToolError               a tool says that this attempt failed
-       |- PermanentError       ... and that no other attempt can help
-    Fatal                      what a tool cannot swallow with `except Exception`
-    |- TakenOver          3    another process runs this task
-    |- StorageFault      74    disk full, I/O error, damaged, replaced under the process
-    |- StorageBusy       75    another process kept the database busy
-    Interrupted         130    Ctrl-C, a KeyboardInterrupt told from those that a tool raises
-
-Codes from 64 up are those of `sysexits.h`. Two roots, an idea of DBOS."""
+LabkitError                what a caller may catch and mend
+|- UnknownTask        1    no task of this name
+|- TaskFailed         2    attempts used up, or a permanent failure
+|- UsageError        64    the command line or the environment is wrong
+|- BadInput          65    the plan, the task id or a tools file is refused
+|- NotFound          66    an input file or the database does not exist
+|- ToolError               a tool says that this attempt failed
+   |- PermanentError       ... and that no other attempt can help
+Fatal                      what a tool cannot swallow with `except Exception`
+|- TakenOver          3    another process runs this task
+|- StorageFault      74    disk full, I/O error, damaged, replaced under the process
+|- StorageBusy       75    another process kept the database busy
+Interrupted         130    Ctrl-C, a KeyboardInterrupt told from those that a tool raises"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

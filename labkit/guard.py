@@ -83,9 +83,10 @@ def _supervise(tell: int, argv: list[str]) -> None:
     except OSError as error:
         os.write(tell, b"-%d\n" % (error.errno or 1))
         os._exit(127)
-    os.write(tell, b"%d\n" % pid)
-    os.close(tell)
     _thread.start_new_thread(_kill_at_eof, (pid,))
+    with suppress(OSError):  # our parent may be gone already
+        os.write(tell, b"%d\n" % pid)
+    os.close(tell)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped: the id stays the group's own
     os.killpg(pid, signal.SIGKILL)  # what the command left running
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-import zlib
 
 from labkit import errors
 from labkit.crashpoints import CrashPoints
@@ -66,11 +65,11 @@ class Agent:
 
     def _lock(self, path: str) -> None:
         """A courtesy until the process ends: the fence decides. A fork does not inherit it."""
-        name, task = f"{os.path.realpath(path)}.lock", zlib.crc32(self.task_id.encode())
+        name, task = f"{os.path.realpath(path)}.lock", int.from_bytes(self.task_id.encode(), "big")
         with errors.storage_faults(f"cannot lock {name}"):
             lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
             try:
-                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, task)  # a byte for each task
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, task % 2147483647)
             except BlockingIOError:
                 raise errors.TakenOver(f"another process runs task {self.task_id}") from None
 

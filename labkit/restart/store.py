@@ -13,7 +13,7 @@ from labkit import errors
 from labkit.clock import clock, run_ids
 from labkit.database import Database, Row, Schema, look
 from labkit.errors import Any
-from labkit.jsonvalues import to_json
+from labkit.jsonvalues import ENCODE, to_json
 
 _STATUS = "status TEXT NOT NULL CHECK (status IN ('pending', 'running', 'done', 'failed'))"
 _REFUSE = "BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END"
@@ -139,7 +139,7 @@ class Store:
             sql = "UPDATE tasks SET status = ?, updated_at = ? WHERE id = ?"
             self.db.execute(sql, status, self._now(), self.task_id)
         idx, tool, run = step and step["idx"], step and step["tool"], self._run_id or None
-        row = (self._now(), self.task_id, run, kind, idx, to_json(data), run, tool, n)
+        row = (self._now(), self.task_id, run, kind, idx, ENCODE(data), run, tool, n)
         self.db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
 
 

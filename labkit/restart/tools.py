@@ -78,14 +78,14 @@ def load_tools(paths: Sequence[str]) -> dict[str, Tool]:
 
 
 def _run_file(path: str) -> dict[str, Any]:
-    import runpy
-
     errors.ensure(os.path.isfile(path), errors.NotFound(f"no file {path}; check --tools"))
+    names: dict[str, Any] = {"__name__": "labkit_tools", "__file__": path}
     try:
-        found = runpy.run_path(path, run_name="labkit_tools")
+        with open(path, "rb") as file:
+            exec(compile(file.read(), path, "exec"), names)
     except (Exception, SystemExit) as error:
         raise errors.BadInput(f"--tools {path}: {errors.describe(error)}; mend it") from None
-    return {name: f for name, f in found.items() if type(f) is type(_run_file)}
+    return {name: f for name, f in names.items() if type(f) is type(_run_file)}
 
 
 def _text_of(ctx: Context, source: int, field: str) -> str:
