@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 2
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-x", "-m", ""]
+PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-m", ""]
 
 
 class Control(NamedTuple):
@@ -85,33 +85,46 @@ def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def outcomes(folder: Path, tests: Iterable[str]) -> list[tuple[str, str]]:
-    """For each test that ran: passed, failure, error or skipped; and the message."""
+class End(NamedTuple):
+    """How one test ended: passed, failure, error or skipped."""
+
+    test: str
+    how: str
+    message: str
+
+
+def run_tests(folder: Path, *args: str) -> list[End]:
     report = folder / "report.xml"
-    done = python(folder, *PYTEST, f"--junitxml={report}", *tests)
+    done = python(folder, *PYTEST, f"--junitxml={report}", *args)
     if not report.exists():
-        return [("error", done.stdout[-500:] + done.stderr[-500:])]
+        return [End("pytest", "error", done.stdout[-500:] + done.stderr[-500:])]
     return list(read_report(report))
 
 
-def read_report(report: Path) -> Iterator[tuple[str, str]]:
+def read_report(report: Path) -> Iterator[End]:
     for case in ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
         ends = [end for end in case if end.tag in ("failure", "error", "skipped")]
-        yield (ends[0].tag, ends[0].get("message", "")) if ends else ("passed", "")
+        how, message = (ends[0].tag, ends[0].get("message", "")) if ends else ("passed", "")
+        yield End(name, how, message)
 
 
-def judge(ends: list[tuple[str, str]]) -> Result:
+def judge(ends: list[End]) -> Result:
     """Red: at least one assertion failed, and nothing went wrong beside the point."""
-    failures = [message for end, message in ends if end == "failure"]
-    errors = [message for end, message in ends if end == "error"]
+    failures = [end.message for end in ends if end.how == "failure"]
+    errors = [end.message for end in ends if end.how == "error"]
     if errors:
-        return Result(False, f"an error, no failure: {errors[0].splitlines()[0][:120]}")
+        return Result(False, f"an error, no failure: {first_line(errors[0])}")
     if not failures:
-        return Result(False, ", ".join(sorted({end for end, _ in ends})) or "no test ran")
-    first = failures[0].splitlines()[0]
+        return Result(False, ", ".join(sorted({end.how for end in ends})) or "no test ran")
+    first = first_line(failures[0])
     if "Timeout" in first or not first.startswith(("AssertionError", "assert", "Failed")):
-        return Result(False, f"it failed otherwise than by an assertion: {first[:120]}")
+        return Result(False, f"it failed otherwise than by an assertion: {first}")
     return Result(True, "red")
+
+
+def first_line(message: str) -> str:
+    return next(iter(message.splitlines()), "")[:200]
 
 
 def try_control(control: Control) -> Result:
@@ -120,37 +133,36 @@ def try_control(control: Control) -> Result:
         copy_project(folder)
         if problem := break_line(folder, control):
             return Result(False, problem)
-        return judge(outcomes(folder, [control.test]))
+        return judge(run_tests(folder, "-x", control.test))
 
 
-def green_before(controls: list[Control]) -> dict[str, str]:
-    """Of the untouched copy: each test that does not pass there, with its end."""
-    tests = sorted({control.test for control in controls})
+def not_green(controls: list[Control]) -> list[End]:
+    """The tests that do not even pass over the untouched copy."""
     with tempfile.TemporaryDirectory(prefix="labkit-control-") as name:
         folder = Path(name).resolve()
         copy_project(folder)
-        if all(end == "passed" for end, _ in outcomes(folder, tests)):
-            return {}
-        ends = {test: outcomes(folder, [test]) for test in tests}
-    not_passed = {test: [end for end in of if end[0] != "passed"] for test, of in ends.items()}
-    return {test: str(of[0]) for test, of in not_passed.items() if of}
+        ends = run_tests(folder, *sorted({control.test for control in controls}))
+    return [end for end in ends if end.how != "passed"]
 
 
 def main(words: list[str]) -> int:
     controls = [c for c in read_controls() if not words or any(w in c.row + c.test for w in words)]
-    began, stay = time.monotonic(), 0
-    for test, end in green_before(controls).items():
-        stay += 1
-        print(f"NOT GREEN  {test}: {end[:200]}", flush=True)
+    began = time.monotonic()
+    bad = not_green(controls)
+    for end in bad:
+        print(f"NOT GREEN  {end.test}: {end.how} {first_line(end.message)}", flush=True)
+    red = 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for control, result in zip(controls, pool.map(try_control, controls), strict=True):
-            stay += not result.red
+            red += result.red
             name = control.test.rpartition("::")[2]
             mark = "red" if result.red else f"NOT RED ({result.why})"
-            print(f"{mark}  {control.row}: {name}  [{control.old.strip()[:60]}]", flush=True)
+            print(f"{mark}  {control.row}: {name}  [{first_line(control.old.strip())}]", flush=True)
     took = time.monotonic() - began
-    print(f"{len(controls)} controls, {len(controls) - stay} red as they must be, {took:.0f} s")
-    return 1 if stay or not controls else 0
+    print(
+        f"{len(controls)} controls, {red} red as they must be, {len(bad)} not green, {took:.0f} s"
+    )
+    return 0 if controls and red == len(controls) and not bad else 1
 
 
 if __name__ == "__main__":
