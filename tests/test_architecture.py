@@ -85,7 +85,7 @@ def test_imports_go_one_way(path: Path) -> None:
         ("durable", "labkit.restart", True),
         ("durable", "httpx", False),
         ("journal", "pandas", False),
-        ("journal", "labkit.lab.bench", True),
+        ("journal", "labkit.lab.verbs", True),
         ("lab", "labkit.cli", True),
         ("cli", "labkit.lab.doctor", False),
     ],

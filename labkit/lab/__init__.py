@@ -3,7 +3,7 @@
     from labkit import lab
     lab.begin("05")
 
-Read in this order: `process` (one process), `folder` (where it works), `bench` (the verbs),
+Read in this order: `process` (one process), `folder` (where it works), `verbs`,
 `evidence` (what it left), `trials` (one crash point, start to end), `predictions`, `workbook`.
 
 The names are imported when they are first used: pytest loads `labkit.lab.nbval_plugin`, and with
@@ -14,7 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from labkit.lab.bench import (
+    from labkit.lab.listing import show_diff, show_source
+    from labkit.lab.pictures import draw_calls, draw_grid
+    from labkit.lab.process import NotReady
+    from labkit.lab.trials import POINTS, Trial, tabulate
+    from labkit.lab.verbs import (
         begin,
         end,
         files,
@@ -33,10 +37,6 @@ if TYPE_CHECKING:
         wait_for,
         witness,
     )
-    from labkit.lab.listing import show_diff, show_source
-    from labkit.lab.pictures import draw_calls, draw_grid
-    from labkit.lab.process import NotReady
-    from labkit.lab.trials import POINTS, Trial, tabulate
 
 __all__ = [
     "POINTS",
@@ -66,7 +66,7 @@ __all__ = [
     "witness",
 ]
 
-_WHERE = ("bench", "listing", "process", "trials", "pictures")  # pandas and matplotlib last
+_WHERE = ("verbs", "listing", "process", "trials", "pictures")  # pandas and matplotlib last
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.lab import bench
+from labkit.lab import verbs
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
     """Notebook 05 has begun; whatever a test starts is ended after it."""
-    bench.begin("05")
+    verbs.begin("05")
     capsys.readouterr()
     yield home
-    if bench._open:
-        bench.end()
+    if verbs._open:
+        verbs.end()

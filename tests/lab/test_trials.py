@@ -121,7 +121,7 @@ def test_a_record_that_a_kill_cut_is_no_report(begun: Path) -> None:
     lab.run("naive plan.json")
     assert lab.reports()["first line"].tolist() == ["The pump in hall B stopped twice on Monday."]
     assert len(lab.witness()) == 1
-    with (lab.bench.current_folder().artifacts / "report.log").open("a") as file:
+    with (lab.verbs.current_folder().artifacts / "report.log").open("a") as file:
         file.write("half a rec")
     assert len(lab.witness()) == 1
     lab.run("naive plan.json")

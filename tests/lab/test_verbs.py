@@ -8,7 +8,7 @@ import pytest
 
 from labkit import lab
 from labkit.errors import NotFound, UsageError
-from labkit.lab import bench
+from labkit.lab import verbs
 from labkit.lab.process import EXIT_WORDS, exit_in_words
 
 
@@ -33,9 +33,9 @@ def test_begin_makes_a_new_folder_each_time_and_prints_the_same(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lab.begin("05")
-    first, said = bench.current_folder().path, capsys.readouterr().out
+    first, said = verbs.current_folder().path, capsys.readouterr().out
     lab.begin("05")
-    assert bench.current_folder().path != first
+    assert verbs.current_folder().path != first
     assert first.is_dir()
     assert capsys.readouterr().out == said
     assert (home / "runs/05/latest").read_text() == "002\n"
@@ -43,7 +43,7 @@ def test_begin_makes_a_new_folder_each_time_and_prints_the_same(
     lab.end()
 
 
-NEED_A_BENCH: dict[str, Callable[[], object]] = {
+NEED_A_NOTEBOOK: dict[str, Callable[[], object]] = {
     "end": lab.end,
     "ps": lab.ps,
     "journal": lab.journal,
@@ -61,10 +61,10 @@ NEED_A_BENCH: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", NEED_A_BENCH)
+@pytest.mark.parametrize("verb", NEED_A_NOTEBOOK)
 def test_every_verb_names_the_cell_to_run_first(verb: str, home: Path) -> None:
     with pytest.raises(lab.NotReady, match=r"run the cell with lab\.begin"):
-        NEED_A_BENCH[verb]()
+        NEED_A_NOTEBOOK[verb]()
 
 
 def test_a_run_prints_the_command_and_its_output_and_shows_its_end(
@@ -151,7 +151,7 @@ def test_end_kills_what_still_runs_and_says_so(
 
 def test_what_the_agent_says_of_a_spoiled_database_is_shown(begun: Path) -> None:
     create()
-    bench.current_folder().database.write_bytes(b"not a database, on purpose" * 100)
+    verbs.current_folder().database.write_bytes(b"not a database, on purpose" * 100)
     result = lab.run("agent run notes")
     assert repr(result) == "exit 74: storage fault"
     assert "state.db" in result.output

@@ -1,8 +1,8 @@
 """The verbs of a notebook: begin, run, start, wait_for, kill, look, end.
 
-They act on one bench, the run folder of the notebook that began last in this Python. Each verb
-checks what it needs first and says which cell to run. What they print is the same on every
-machine: no process id, path or duration.
+They act on the notebook that began last in this Python, and in its run folder. Each verb checks
+what it needs first and says which cell to run. What they print is the same on every machine: no
+process id, path or duration.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-class Bench:
+class OpenNotebook:
     """What one notebook has open: its folders, the processes in them, its predictions."""
 
     def __init__(self, notebook: Notebook) -> None:
@@ -71,7 +71,7 @@ class Bench:
         return [process for folder in self.folders for process in folder.close()]
 
 
-_open: list[Bench] = []  # at most one: a notebook has one kernel
+_open: list[OpenNotebook] = []  # at most one: a notebook has one kernel
 
 
 def begin(number: str) -> None:
@@ -79,7 +79,7 @@ def begin(number: str) -> None:
     notebook = content.notebook(number)
     if _open:
         _open.pop().close()
-    _open.append(Bench(notebook))
+    _open.append(OpenNotebook(notebook))
     show_errors_in_one_line()
     _widen_tables()
     print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
@@ -88,28 +88,28 @@ def begin(number: str) -> None:
 
 def end() -> None:
     """Ends every process of this notebook and says what to open next."""
-    bench = _bench()
-    for process in bench.close():
+    current = _current()
+    for process in current.close():
         print(f"Ended process {process.number} ({process.typed}), which was still running.")
     print("Nothing is left running.")
-    print(bench.predictions.summary())
-    print(_what_next(bench.notebook))
+    print(current.predictions.summary())
+    print(_what_next(current.notebook))
     _open.clear()
 
 
 def fresh(name: str) -> None:
     """Goes on in a new folder inside the run folder: same notes, same plan, no journal."""
-    bench = _bench()
+    current = _current()
     if not name.replace("-", "").isalnum():
         raise UsageError(f"lab.fresh({name!r}): use letters, digits and hyphens")
-    bench.folder.close()
-    bench.folder = bench.open_folder(name)
+    current.folder.close()
+    current.folder = current.open_folder(name)
     print(f"A fresh folder, {name}: no journal, no report.")
 
 
 def current_folder() -> Folder:
     """The folder that the other verbs act on. Raises NotReady before `begin`."""
-    return _bench().folder
+    return _current().folder
 
 
 def run(command: str, **agent: str) -> Result:
@@ -165,7 +165,7 @@ def trial(crash_at: str | None, *, unsafe: bool = False) -> Trial:
     if crash_at is not None and not re.fullmatch(r"[a-z_]+:[0-9]+", crash_at):
         raise UsageError(f"lab.trial({crash_at!r}): use POINT:IDX as in 'after_effect:2', or None")
     name = f"trial-{crash_at or 'no-crash'}{'-unsafe' if unsafe else ''}".replace(":", "-")
-    return crash_and_resume(_bench().open_folder(name), crash_at, unsafe=unsafe)
+    return crash_and_resume(_current().open_folder(name), crash_at, unsafe=unsafe)
 
 
 def journal() -> Journal:
@@ -207,15 +207,15 @@ def show_file(name: str) -> Listing:
 
 def predict(question_id: str, letter: str) -> None:
     """Records what you expect, before you see it. "?" goes on without an answer."""
-    _bench().predictions.predict(question_id, letter)
+    _current().predictions.predict(question_id, letter)
 
 
 def reveal(question_id: str, observed: object = None) -> None:
     """Puts your prediction beside the answer and says why; `observed` must be what it claims."""
-    _bench().predictions.reveal(question_id, observed)
+    _current().predictions.reveal(question_id, observed)
 
 
-def _bench() -> Bench:
+def _current() -> OpenNotebook:
     if not _open:
         raise NotReady('no notebook has begun here; run the cell with lab.begin("...") first')
     return _open[-1]
