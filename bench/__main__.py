@@ -71,17 +71,18 @@ def file_system(folder: str) -> str:
 def machine(kind: str) -> str:
     made_of = f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}"
     cores = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
-    return f"{date.today()}, {kind}, {cores}, {made_of}"
+    load = f"load {os.getloadavg()[0]:.1f}"  # above about 1 other work takes part in every figure
+    return f"{date.today()}, {kind}, {cores}, {made_of}, {load}"
 
 
 def shown(row: Row) -> str:
-    return "-" if row.value is None else f"{row.value:.3g}{row.unit and ' ' + row.unit.strip()}"
+    return "-" if row.value is None else f"{row.value:.3g} {row.unit}".strip()
 
 
 def table(rows: list[Row]) -> list[str]:
     """Markdown, and readable as it stands."""
     cells = [
-        (r.figure, f"≤ {r.limit:g} {r.unit.strip()}", shown(r), r.verdict, r.detail, r.beside)
+        (r.figure, f"≤ {r.limit:g} {r.unit}".strip(), shown(r), r.verdict, r.detail, r.beside)
         for r in rows
     ]
     widths = [max(map(len, column)) for column in zip(HEAD, *cells, strict=True)]
