@@ -99,7 +99,7 @@ def test_a_transaction_is_all_or_nothing(db: Database) -> None:
         raise KeyError(db.execute("INSERT INTO notes VALUES (1)"))
     assert db.value("SELECT count(*) FROM notes") == 0
     with db.transaction():
-        assert db.execute("INSERT INTO notes VALUES (1), (2)") == 2
+        db.execute("INSERT INTO notes VALUES (?), (?)", 1, 2)
     assert [row["n"] for row in db.rows("SELECT n FROM notes WHERE n > ?", 1)] == [2]
     assert db.value("SELECT n FROM notes WHERE n > 9") is None
 

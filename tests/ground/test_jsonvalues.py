@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.errors import PermanentError
@@ -57,12 +57,14 @@ STRANGERS = [
 ]
 
 
+@settings(max_examples=60)
 @given(VALUES)
 def test_what_is_accepted_comes_back_unchanged(value: Any) -> None:
     """`repr` tells 1 from 1.0 and from True, and -0.0 from 0.0."""
     assert repr(json.loads(to_json(value))) == repr(value)
 
 
+@settings(max_examples=60)
 @given(VALUES, st.sampled_from(STRANGERS))
 def test_a_stranger_is_refused_wherever_it_hides(value: Any, stranger: Any) -> None:
     for hidden in ([value, stranger], {"a": value, "b": {"c": stranger}}, [[[stranger]], value]):

@@ -28,7 +28,7 @@ import pytest
 
 NOTES = "First line.\nSecond line.\n\nThird line.\nFourth line.\n"
 SUMMARY = "First line.\nSecond line.\nThird line."
-BUILT_IN_PLAN = {
+BUILT_IN_PLAN: dict[str, Any] = {
     "goal": "Summarize notes into a report",
     "steps": [
         {"tool": "fetch", "input": {"path": "input/notes.txt"}},

@@ -88,7 +88,8 @@ def test_create_with_another_plan_is_refused(desk: Desk) -> None:
 
 def test_create_with_the_same_plan_written_otherwise(desk: Desk) -> None:
     desk.create()
-    desk.plan(json.dumps(dict(reversed(BUILT_IN_PLAN.items())), indent=7).encode())
+    steps = [dict(reversed(step.items())) for step in BUILT_IN_PLAN["steps"]]
+    desk.plan(json.dumps({"steps": steps, "goal": BUILT_IN_PLAN["goal"]}, indent=7).encode())
     again = desk.run("create", "t", "plan.json")
     assert again.code == 0
     assert "exists" in again.out
