@@ -25,12 +25,13 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("AGENT_", "LABKIT_"))]:
         del os.environ[name]
     config.stash[HOME] = os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-home-")
-    # Every child inherits it; this process does not carry it in /proc, which shows a start's state.
-    os.environ["LABKIT_SESSION"] = secrets.token_hex(8)
+    # Every child inherits the mark, under a second name too, since some tests set the first one.
+    # This process does not carry it in /proc, which shows what a process was started with.
+    os.environ["LABKIT_SESSION"] = os.environ["LABKIT_TESTS"] = secrets.token_hex(8)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    left = left_alive(os.environ["LABKIT_SESSION"])
+    left = left_alive(os.environ["LABKIT_TESTS"])
     for pid, command in left.items():
         print(f"\nleft alive by a test: {command} (killed now)")
         with contextlib.suppress(ProcessLookupError):
@@ -57,7 +58,7 @@ def _carrying(mark: str) -> dict[int, str]:
     for folder in Path("/proc").glob("[0-9]*"):
         # A process may end between two reads, and another user's may not be read at all.
         with contextlib.suppress(OSError):
-            if f"LABKIT_SESSION={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+            if mark.encode() in (folder / "environ").read_bytes():
                 command = (
                     (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 )

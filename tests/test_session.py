@@ -12,8 +12,9 @@ import pytest
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 LEAVES_A_CHILD = """\
-import pathlib, subprocess, sys
+import os, pathlib, subprocess, sys
 def test_it():
+    os.environ["LABKIT_SESSION"] = "another"
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     child.returncode = 0  # so that Popen itself does not complain of it
     pathlib.Path("pid").write_text(str(child.pid))
