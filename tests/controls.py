@@ -77,7 +77,7 @@ def module_of(file: str) -> str:
 
 def python(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     """This interpreter, with the packages of the copy before those that are installed."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    environment = {**os.environ, "PYTHONPATH": str(folder), "TEST_PATIENCE_S": "10"}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
         [sys.executable, *args], cwd=folder, env=environment, stdin=subprocess.DEVNULL,

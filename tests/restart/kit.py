@@ -72,7 +72,8 @@ def wait(input, ctx, idem_key):
     return open("go").read()
 """
 CLOSES = {"step_finished", "step_recovered", "step_error"}
-PATIENCE_S = 30.0  # how long a test waits for something that comes at once, before it gives up
+# How long a test waits for something that comes at once, before it gives up.
+PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S") or 30)
 
 needs_strace = pytest.mark.skipif(
     shutil.which("strace") is None,
@@ -244,14 +245,17 @@ class Desk:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's, without what would steer an agent."""
-    steering = ("AGENT_", "LABKIT_RUN_IDS", "LABKIT_CLOCK", "OLLAMA_")
+    """This process's, without what would steer an agent or its output."""
+    steering = ("AGENT_", "LABKIT_RUN_IDS", "LABKIT_CLOCK", "OLLAMA_", "PYTHONUNBUFFERED")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(steering)}
     return {**kept, **(extra or {})}
 
 
 def ended(process: subprocess.Popen[str]) -> Ran:
-    out, err = process.communicate(timeout=PATIENCE_S)
+    try:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"it does not end: {process.args}")
     return Ran(process.returncode, out or "", err)
 
 

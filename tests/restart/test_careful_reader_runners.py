@@ -274,7 +274,7 @@ def test_database_lost_while_running(desk: Desk, lose: object, last_step: bool) 
     """74, never 0."""
     assert callable(lose)
     gate = desk.pipe("go")
-    desk.tools(WAIT + "\ndef rest(input, ctx, idem_key):\n    return None\n")
+    desk.tools(WAIT + "\ndef rest(input, ctx, idem_key):\n    _seen(idem_key, 'rest')\n")
     plan = [{"tool": "wait", "input": {}}] + [{"tool": "rest", "input": {}}] * (not last_step)
     desk.create({"goal": "g", "steps": plan})
     process = desk.start("run", "t")
@@ -282,6 +282,7 @@ def test_database_lost_while_running(desk: Desk, lose: object, last_step: bool) 
     lose(desk)
     tell(gate)
     refused(ended(process), 74, "state.db")
+    assert desk.calls() == {}  # at once, and not after the steps that follow
 
 
 def test_database_deleted_before_the_last_commit(desk: Desk) -> None:

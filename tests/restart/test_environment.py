@@ -80,6 +80,7 @@ def test_agent_artifacts(desk: Desk) -> None:
     desk.create()
     elsewhere = desk.folder.parent / "made here" / "and here"
     assert desk.run("run", "t", env={"AGENT_ARTIFACTS": str(elsewhere)}).code == 0
+    assert elsewhere.is_dir()
     assert (elsewhere / "t-2.md").read_text("utf-8") == SUMMARY
     assert not desk.artifacts.exists()
 
