@@ -367,3 +367,19 @@ def absent(input, ctx, idem_key):
     desk.create({"goal": "g", "steps": [{"tool": n, "input": {}} for n in ("command", "absent")]})
     refused(desk.run("run", "t"), 2, "FileNotFoundError", "absent-command")
     assert desk.rows("SELECT output FROM steps WHERE idx = 0") == ['[7,"out\\n","err\\n"]']
+
+
+def test_a_source_that_gives_no_text_is_a_permanent_error(desk: Desk) -> None:
+    """Known only at `run`, where the source is a learner's tool."""
+    desk.tools("""
+VALUES = {"number": {"text": 1}, "list": ["text"], "other": {"summary": "x"}}
+
+def give(input, ctx, idem_key):
+    return VALUES[os.environ["GIVE"]]
+""")
+    summarize = {"tool": "summarize", "input": {"from": 0}}
+    desk.create({"goal": "g", "steps": [{"tool": "give", "input": {}}, summarize]})
+    for number, name in enumerate(("number", "list", "other")):
+        desk.create(task=f"t{number}")
+        refused(desk.run("run", f"t{number}", env={"GIVE": name}), 2, "step 0", "text")
+        assert desk.kinds(f"t{number}").count("step_error") == 1

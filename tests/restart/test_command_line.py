@@ -337,3 +337,19 @@ def test_nothing_is_left_beside_the_database(desk: Desk) -> None:
     found = set(map(Path, os.listdir(desk.folder))) - {Path("input"), Path("plan.json")}
     allowed = {"state.db", "artifacts", *WAL}
     assert {str(path) for path in found if path.suffix != ".lock"} <= allowed
+
+
+def test_tools_may_define_dataclasses(desk: Desk) -> None:
+    """Which look for their module by name, as pickle does, also once the file has been loaded."""
+    desk.write(
+        "tools.py",
+        "from __future__ import annotations\n"
+        "import pickle\n"
+        "from dataclasses import asdict, dataclass\n\n"
+        "@dataclass\nclass Note:\n    text: str\n\n"
+        "def make(input, ctx, idem_key):\n"
+        "    return asdict(pickle.loads(pickle.dumps(Note('kept'))))\n",
+    )
+    desk.create({"goal": "g", "steps": [{"tool": "make", "input": {}}]})
+    assert desk.run("run", "t").code == 0
+    assert desk.rows("SELECT output FROM steps") == ['{"text":"kept"}']
