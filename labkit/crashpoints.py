@@ -17,7 +17,7 @@ class CrashPoints:
     def __init__(self, names: Sequence[str], asked: str) -> None:
         if asked and not re.fullmatch(f"({'|'.join(names)}):(0|[1-9][0-9]{{0,8}})", asked):
             raise UsageError(f"AGENT_CRASH_AT={asked!r}: use {' or '.join(names)}, a colon, a step")
-        self._at = asked
+        self._at, self.idx = asked, int(asked.partition(":")[2] or 0)
 
     def reach(self, point: str, idx: int) -> None:
         """Dies here if this is the place: SIGKILL, since it lets no clean-up code run."""

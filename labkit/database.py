@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ class Database:
 
     def __init__(self, path: str, mode: str) -> None:
         # Absolute, since a tool may change the folder; not resolved, so that a moved symlink shows.
-        self.path, self._seen = os.path.abspath(path), (0, 0, 0)
+        self.path, self._seen, self._size = os.path.abspath(path), (0, 0, 0), 0
         self.check_file()
         raw = os.fsencode(self.path)
         quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
@@ -38,7 +39,7 @@ class Database:
         self._sql.row_factory = sqlite3.Row
         try:
             self.value("SELECT count(*) FROM sqlite_schema")  # the first read may roll back what a
-            self._seen = (*self._seen[:2], 0)  # killed process left, and so shorten the file
+            self._size = 0  # killed process left, and so shorten the file
             self.check_file()
         except BaseException:
             self.close()
@@ -56,16 +57,14 @@ class Database:
         except FAULTS as error:
             raise self._fault(error) from error
 
-    def value(self, sql: str, *values: Any) -> Any:
-        """The first column of the first row, or None."""
+    def value(self, sql: str, *values: Any) -> Any:  # the first column of the first row, or None
         return next((row[0] for row in self.rows(sql, *values)), None)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing. IMMEDIATE: locked before the first read, so what it reads stays true.
-        After a storage fault SQLite is asked nothing more: a repeated fsync can lie."""
+        """All or nothing, except that after a storage fault SQLite is asked nothing more."""
         self.check_file()
-        self.execute("BEGIN IMMEDIATE")
+        self.execute("BEGIN IMMEDIATE")  # locked before the first read, so what it reads stays true
         try:
             yield
         except BaseException as error:
@@ -76,15 +75,16 @@ class Database:
         self.execute("COMMIT")
 
     def check_file(self) -> None:
-        """Raises StorageFault unless the path leads to the file that was opened, and no shorter."""
+        """Raises StorageFault unless path and -wal are the files that were opened, no shorter."""
         with storage_faults(f"{self.path} is gone"):
-            stat = os.stat(self.path)
-        now, seen = (stat.st_dev, stat.st_ino, stat.st_size), self._seen
-        same = seen == (0, 0, 0) or (now[:2] == seen[:2] and now[2] >= seen[2])
-        ensure(
-            same, StorageFault(f"{self.path} was replaced or truncated while in use; restore it")
-        )
-        self._seen = now
+            file = os.stat(self.path)
+        one = stat.S_ISREG(file.st_mode) and file.st_nlink == 1  # each name has a -wal of its own
+        ensure(one, StorageFault(f"{self.path} is no regular file with one name; use another --db"))
+        now = (file.st_dev, file.st_ino, _inode(f"{self.path}-wal"))
+        same = all(old in (0, new) for old, new in zip(self._seen, now, strict=True))
+        changed = StorageFault(f"{self.path} was replaced or truncated while in use; restore it")
+        ensure(same and file.st_size >= self._size, changed)
+        self._seen, self._size = now, file.st_size
 
     def close(self) -> None:
         self._sql.close()
@@ -109,8 +109,8 @@ def look(path: str, schema: Schema) -> Database | None:
     try:
         found = open_readonly(path)
     except StorageFault as fault:
-        if _code(fault.__cause__) != sqlite3.SQLITE_READONLY_ROLLBACK:
-            raise
+        hot = _code(fault.__cause__) == sqlite3.SQLITE_READONLY_ROLLBACK
+        ensure(hot and os.path.getsize(path) <= 4096, fault)  # of one page: it holds no table yet
         found = Database(path, "rw")  # cut off too, in a write that only a writer can roll back
     [(owner, version, objects)] = found.rows("""SELECT *, (SELECT count(*) FROM sqlite_schema)
         FROM pragma_application_id, pragma_user_version""")  # one statement: one state of the file
@@ -147,7 +147,7 @@ def _connect(path: str, schema: Schema) -> Database:
             raise StorageFault(f"{path}: SQLite answers {name}={got}; use a local disk")
     if is_new:
         with database.transaction():
-            if not database.value("PRAGMA user_version"):  # another process may have been faster
+            if not database.value("SELECT count(*) FROM sqlite_schema"):  # else another was faster
                 marks = (f"PRAGMA application_id={schema[0]}", f"PRAGMA user_version={schema[1]}")
                 for statement in schema[2] + marks:
                     database.execute(statement)
@@ -159,6 +159,12 @@ def _touch(path: str) -> None:
     ensure(os.path.isdir(folder), NotFound(f"{folder} is no folder; make it first"))
     with storage_faults(f"cannot create {path}"), suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+
+
+def _inode(path: str) -> int:
+    with suppress(FileNotFoundError):
+        return os.stat(path).st_ino
+    return 0
 
 
 def _code(error: BaseException | None) -> int:

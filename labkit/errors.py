@@ -76,18 +76,17 @@ class Interrupted(_HasCode, KeyboardInterrupt, code=130): ...
 
 
 def ensure(holds: object, error: BaseException) -> None:
-    """Raises the error unless what it says is needed holds."""
     if not holds:
         raise error
 
 
 def describe(error: BaseException) -> str:
-    """The type and message of any exception: valid UTF-8, at most 2,000 characters."""
+    """Any exception in words: valid UTF-8, at most 2,000 characters."""
     try:
-        text = str(error)
-    except Exception:  # a learner's __str__ may raise too; the journal still needs a line
+        text = str.__str__(str(error))  # exactly a str, whatever a learner's class returned
+    except BaseException:  # its __str__ raised, perhaps a SystemExit; the journal needs a line
         text = "(its message cannot be printed)"
-    line = text if isinstance(error, LabkitError) else f"{type(error).__name__}: {text}"
+    line = text if hasattr(type(error), "exit_code") else f"{type(error).__name__}: {text}"
     return line[:2000].encode("utf-8", "backslashreplace").decode()
 
 

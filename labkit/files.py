@@ -38,8 +38,7 @@ def publish_once(folder: str, name: str, content: bytes) -> bool:
     return not published
 
 
-def sync_folder(folder: str) -> None:
-    """Makes the names in a folder durable."""
+def sync_folder(folder: str) -> None:  # makes the names in it durable
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -38,6 +38,7 @@ class Guarded:
         with suppress(ProcessLookupError):  # it ended just now
             if self.poll() is None:
                 os.killpg(self.pid, signal.SIGKILL)
+        self.close()
         return self.wait()
 
     def close(self, *_: object) -> None:
@@ -56,6 +57,8 @@ def start(argv: list[str], **options: Any) -> Guarded:
     Popen's. Raises OSError if it cannot start."""
     import subprocess
 
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how argv ended
     told, tell = os.pipe()
     try:
         script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell), *argv]
@@ -75,7 +78,7 @@ def _supervise(tell: int, argv: list[str]) -> None:
     """The guard process: starts argv in its own group, ends the group, ends as argv did."""
     os.set_inheritable(tell, False)
     nul = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    dfl = [signal.SIGINT, signal.SIGPIPE]  # which Python handles and ignores
+    dfl = [signal.SIGINT, signal.SIGPIPE, signal.SIGCHLD]  # which Python handles and ignores
     try:
         pid = os.posix_spawnp(
             argv[0], argv, os.environ, file_actions=[nul], setpgroup=0, setsigdef=dfl

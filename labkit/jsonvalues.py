@@ -3,14 +3,11 @@
 import json
 import re
 
-from labkit.errors import Any, PermanentError, ensure
+from labkit.errors import Any, PermanentError
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "NotJSON", "to_json"]
+__all__ = ["MAX_DEPTH", "NotJSON", "to_json"]
 
-# The json module recurses: what one process can just write, one with a deeper stack (a Jupyter
-# kernel) could not read. So the limit is fixed, and far below Python's own of 1,000 frames.
-MAX_DEPTH = 500
-MAX_BYTES = 500_000_000  # SQLite refuses a text of a gigabyte
+MAX_DEPTH = 500  # fixed: a process with a deeper stack, such as a kernel, must read it too
 SURROGATE = re.compile("[\ud800-\udfff]")
 ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 INSTEAD = "build it of dict with str keys, list, str, int, finite float, bool and None"
@@ -23,12 +20,9 @@ def to_json(value: Any, name: str = "the output") -> str:
     """JSON text. Raises NotJSON unless json.loads gives an equal value of the same types back."""
     _check(value, name)
     try:
-        text = ENCODE(value)
-        size = len(text.encode())
+        return ENCODE(value)
     except (ValueError, RecursionError) as error:  # an int of 5,000 digits
         raise NotJSON(f"{name}: {error}; use a str for a long number") from None
-    ensure(size <= MAX_BYTES, NotJSON(f"{name} has {size:,} bytes; write a file, return its path"))
-    return text
 
 
 def _check(root: Any, name: str) -> None:

@@ -13,7 +13,7 @@ from labkit.database import Row, connect
 from labkit.files import remove_orphans
 from labkit.jsonvalues import to_json
 from labkit.restart.store import SCHEMA, Outputs, Store, failure, list_steps, open_task
-from labkit.restart.tools import artifacts_folder, load_tools
+from labkit.restart.tools import ARTIFACTS, load_tools
 
 VARIABLES = {"AGENT_STEP_DELAY": r"[0-9]{1,6}(\.[0-9]+)?|\.[0-9]+", "AGENT_LLM": "ollama",
     "AGENT_MAX_ATTEMPTS": "[1-9][0-9]{0,8}", "AGENT_UNSAFE_EFFECTS": "[01]"}  # fmt: skip
@@ -42,7 +42,7 @@ class Agent:
         store = Store(connect(path, SCHEMA), self.task_id)
         if not store.begin_run(retry=retry):
             return self._look_first(path, retry)  # it ended between our look and our lock
-        remove_orphans(artifacts_folder(), re.escape(self.task_id) + r"-[0-9]+\.md")
+        remove_orphans(ARTIFACTS, re.escape(self.task_id) + r"-[0-9]+\.md")
         for step in list_steps(store.db, self.task_id):
             attempt = step["attempts"] + 1  # stored before the effect: a step that kills must end
             while step["status"] == "pending" and not self._attempt(store, step, attempt):
@@ -51,8 +51,7 @@ class Agent:
         store.db.check_file()
         return f"task {self.task_id} is done"
 
-    def _look_first(self, path: str, retry: bool) -> str:
-        """Reads only: what the user has to mend is said before the lock."""
+    def _look_first(self, path: str, retry: bool) -> str:  # reads only, before the lock
         db, task = open_task(path, self.task_id)
         if task["status"] == "done":
             return f"task {self.task_id} is done already"
@@ -61,6 +60,9 @@ class Agent:
         for step in list_steps(db, self.task_id):
             missing = errors.UsageError(f"no tool {step['tool']}; give its file with --tools FILE")
             errors.ensure(step["status"] == "done" or step["tool"] in self.tools, missing)
+        errors.ensure(
+            self.crash.idx <= step["idx"], errors.UsageError("AGENT_CRASH_AT: no such step")
+        )
         return ""
 
     def _lock(self, path: str) -> None:
@@ -84,10 +86,10 @@ class Agent:
         except errors.Fatal:
             raise  # a fault of our storage, or our fence: the step stays as after a kill
         except BaseException as error:  # SystemExit too: a tool does not end the agent
-            cut_off = isinstance(error, errors.Interrupted)
-            data = {"permanent": isinstance(error, errors.PermanentError), "interrupted": cut_off}
-            store.record("step_error", step, attempt, error=errors.describe(error), **data)
-            if cut_off:
+            flags = {"permanent": issubclass(type(error), errors.PermanentError)}
+            flags["interrupted"] = type(error) is errors.Interrupted  # its __class__ may lie
+            store.record("step_error", step, attempt, error=errors.describe(error), **flags)
+            if flags["interrupted"]:
                 raise
             return False
         store.record("step_finished", step, attempt, text, tool=step["tool"])  # never run again

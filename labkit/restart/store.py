@@ -1,10 +1,8 @@
 """The database of the restart agent: every statement that reads or changes a task, in its verb.
 
-A task is a goal and fixed *steps*; a step is the checkpoint boundary: pending, running (committed
-before its tool), done (after it). A kill leaves it running, the next run moves it back: a tool may
-run twice. A *run*, one process's pass over a task, raises the `fence` and may write only while that
-is its own: of two processes one can. *Events* are the journal, each in one commit with its change.
-"""
+A step is the checkpoint boundary: pending, running (committed before its tool), done (after it). A
+kill leaves it running, the next run moves it back: a tool may run twice. A *run* raises the `fence`
+and may write only while that is its own: of two processes one can. Each event joins its change."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -67,9 +65,7 @@ def failure(db: Database, task_id: str) -> errors.TaskFailed:
     return errors.TaskFailed(f"task {task_id} failed: {why}; mend it, then `run --retry {task_id}`")
 
 
-class Store:
-    """What one process writes of one task."""
-
+class Store:  # what one process writes of one task
     def __init__(self, db: Database, task_id: str) -> None:
         self.db, self.task_id, self._fence, self._run_id = db, task_id, 0, ""
         self._now, self._new_id = clock(), run_ids()

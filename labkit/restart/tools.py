@@ -1,20 +1,21 @@
-"""The tools. Each takes (input, ctx, idem_key) and returns a JSON value; ctx[i] is step i's output.
-
+"""The tools: (input, ctx, idem_key) to a JSON value; ctx[i] is the committed output of step i.
 A tool may run twice with one idem_key: if it has an effect, the key makes that once in outcome."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from labkit import errors
 from labkit.errors import Any
 from labkit.files import publish_once
 
-Context = Mapping[int, Any]
-Tool = Callable[[Any, Context, str], Any]
-START = os.getcwd()  # before a tool can change it: a retry must find the same folder
+Tool = Callable[[Any, Mapping[int, Any], str], Any]
+with errors.storage_faults("the working folder is gone"):
+    START = os.getcwd()  # before a tool can change it: a retry must find the same folder
+ARTIFACTS = os.path.join(START, os.environ.get("AGENT_ARTIFACTS") or "artifacts")
 
 
-def fetch(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
+def fetch(input: Any, ctx: Mapping[int, Any], idem_key: str) -> dict[str, Any]:
     """Reads a text file; `sha256` is of its bytes."""
     import hashlib
 
@@ -27,7 +28,7 @@ def fetch(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
     return {"chars": len(text), "sha256": hashlib.sha256(content).hexdigest(), "text": text}
 
 
-def summarize(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
+def summarize(input: Any, ctx: Mapping[int, Any], idem_key: str) -> dict[str, Any]:
     """The first three lines that are not empty; with AGENT_LLM=ollama, what the model says."""
     text = _text_of(ctx, input["from"], "text")
     if os.environ.get("AGENT_LLM"):
@@ -36,9 +37,9 @@ def summarize(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
     return {"summary": "\n".join(lines[:3]), "engine": "stub"}
 
 
-def write_artifact(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
+def write_artifact(input: Any, ctx: Mapping[int, Any], idem_key: str) -> dict[str, Any]:
     """Publishes the summary as IDEM_KEY.md, once however often it runs."""
-    content, folder = _text_of(ctx, input["from"], "summary").encode(), artifacts_folder()
+    content, folder = _text_of(ctx, input["from"], "summary").encode(), ARTIFACTS
     name, same = f"{idem_key}.md", False
     if os.environ.get("AGENT_UNSAFE_EFFECTS") == "1":  # the negative control: it has no key
         os.makedirs(folder, exist_ok=True)
@@ -51,10 +52,6 @@ def write_artifact(input: Any, ctx: Context, idem_key: str) -> dict[str, Any]:
 
 
 TOOLS: dict[str, Tool] = {t.__name__: t for t in (fetch, summarize, write_artifact)}
-
-
-def artifacts_folder() -> str:
-    return os.path.join(START, os.environ.get("AGENT_ARTIFACTS") or "artifacts")
 
 
 def run_command(argv: list[str]) -> tuple[int, bytes, bytes]:
@@ -79,21 +76,22 @@ def load_tools(paths: Sequence[str]) -> dict[str, Tool]:
 
 def _run_file(path: str) -> dict[str, Any]:
     errors.ensure(os.path.isfile(path), errors.NotFound(f"no file {path}; check --tools"))
-    names: dict[str, Any] = {"__name__": "labkit_tools", "__file__": path}
+    module = sys.modules["labkit_tools"] = type(sys)("labkit_tools")  # dataclasses look there
     try:
         with open(path, "rb") as file:
-            exec(compile(file.read(), path, "exec"), names)
-    except (Exception, SystemExit) as error:
+            exec(compile(file.read(), path, "exec"), vars(module))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise errors.BadInput(f"--tools {path}: {errors.describe(error)}; mend it") from None
-    return {name: f for name, f in names.items() if type(f) is type(_run_file)}
+    return {name: f for name, f in vars(module).items() if type(f) is type(_run_file)}
 
 
-def _text_of(ctx: Context, source: int, field: str) -> str:
+def _text_of(ctx: Mapping[int, Any], source: int, field: str) -> str:
     output = ctx[source]  # a learner's tool may have given anything
-    text = output.get(field) if isinstance(output, dict) else None
-    missing = errors.PermanentError(f"step {source} gave no text {field!r}: let its tool return it")
-    errors.ensure(isinstance(text, str), missing)
-    return str(text)
+    if not isinstance(output, dict) or not isinstance(output.get(field), str):
+        raise errors.PermanentError(f"step {source} gave no text {field!r}: let its tool return it")
+    return str(output[field])
 
 
 def _ask_ollama(prompt: str) -> str:
