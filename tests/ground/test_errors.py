@@ -38,12 +38,16 @@ def test_describe_says_type_and_message() -> None:
     assert errors.describe(errors.ToolError("said plainly")) == "said plainly"
 
 
-def test_describe_survives_any_exception() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt])
+def test_describe_survives_any_exception(error: type[BaseException]) -> None:
     class Rude(Exception):
         def __str__(self) -> str:
-            raise ZeroDivisionError
+            raise error
 
     assert errors.describe(Rude()).startswith("Rude: ")
+
+
+def test_describe_gives_short_utf8() -> None:
     wild = errors.describe(ValueError("\ud800" + "x" * 9000))
     assert len(wild.encode()) < 2100
 

@@ -141,9 +141,10 @@ class Desk:
     ) -> subprocess.Popen[str]:  # fmt: skip
         """The real command in a real process; `before` stands before it, as `strace` does."""
         argv = [*before, sys.executable, "-m", "labkit.restart", *self._with_tools(args)]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
-            argv, cwd=self.folder, env=environment(env), stdin=subprocess.DEVNULL, stdout=stdout,
-            stderr=subprocess.PIPE, text=True, encoding="utf-8", **(options or {}),
+            argv, cwd=self.folder, env=environment(env), text=True, encoding="utf-8",
+            **(streams | dict(options or {})),
         )  # fmt: skip
         self._running.append(process)
         return process

@@ -19,7 +19,6 @@ BAD_IDS = {
     "300": "x" * 300,
     "101": "x" * 101,
     "dash": "-x",
-    "option": "--db",
     "dot": ".x",
     "space": "a b",
     "spaces": "  ",

@@ -265,7 +265,11 @@ def truncate(desk: Desk) -> None:
     os.truncate(desk.db, 100)
 
 
-LOSSES = [delete, replace, truncate]
+def delete_wal(desk: Desk) -> None:
+    (desk.folder / "state.db-wal").unlink()
+
+
+LOSSES = [delete, replace, truncate, delete_wal]
 
 
 @pytest.mark.parametrize("last_step", [False, True], ids=["in between", "last step"])
@@ -283,6 +287,16 @@ def test_database_lost_while_running(desk: Desk, lose: object, last_step: bool) 
     tell(gate)
     refused(ended(process), 74, "state.db")
     assert desk.calls() == {}  # at once, and not after the steps that follow
+
+
+def test_database_with_a_second_name_is_refused(desk: Desk) -> None:
+    """A hard link has a -wal of its own: under two names SQLite loses what the other wrote."""
+    desk.create()
+    os.link(desk.db, desk.folder / "other.db")
+    for name in ("state.db", "other.db"):
+        refused(desk.run("--db", name, "run", "t"), 74, "one name")
+    (desk.folder / "other.db").unlink()
+    assert desk.run("run", "t").code == 0
 
 
 def test_database_deleted_before_the_last_commit(desk: Desk) -> None:

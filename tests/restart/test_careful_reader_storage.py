@@ -5,6 +5,8 @@ import os
 import re
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -61,12 +63,26 @@ def not_ours_without_schema(desk: Desk) -> None:
         connection.execute("PRAGMA application_id=42")
 
 
+def not_ours_and_hot(desk: Desk) -> None:
+    """Killed in a transaction that has reached the file: who opens it for writing rolls it back."""
+    dies = """
+import os, signal, sqlite3
+connection = sqlite3.connect("state.db", isolation_level=None)
+connection.executescript("PRAGMA cache_size=2; CREATE TABLE t(x); BEGIN;")
+connection.executemany("INSERT INTO t VALUES (?)", [("x" * 3000,)] * 100)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", dies], cwd=desk.folder).returncode == -9
+    assert (desk.folder / "state.db-journal").stat().st_size > 4096
+
+
 def made(desk: Desk) -> None:
     desk.create()
     desk.change("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 STRANGERS = [
+    not_ours_and_hot,
     garbage,
     short_garbage,
     header_alone,
@@ -84,10 +100,17 @@ def test_a_file_that_is_not_ours(
 ) -> None:
     """74 with a cause, and nothing written to it, not even the journal mode."""
     make(desk)
-    before = desk.db.read_bytes(), desk.db.stat().st_mtime_ns
+    before = content(desk), desk.db.stat().st_mtime_ns
     refused(desk.run(*args), 74, "state.db")
-    assert (desk.db.read_bytes(), desk.db.stat().st_mtime_ns) == before
-    assert not list(desk.folder.glob("state.db-journal"))
+    assert (content(desk), desk.db.stat().st_mtime_ns) == before
+
+
+def content(desk: Desk) -> dict[str, bytes]:
+    """Of the database and its journal; no process has them open."""
+    names = ("state.db", "state.db-journal")
+    return {
+        name: (desk.folder / name).read_bytes() for name in names if (desk.folder / name).exists()
+    }
 
 
 def test_a_folder_is_no_database(desk: Desk) -> None:

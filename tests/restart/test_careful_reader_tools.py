@@ -226,6 +226,21 @@ def test_ctrl_c_while_a_step_is_delayed(desk: Desk) -> None:
     assert desk.statuses() == ["pending"] * 4
 
 
+def test_ctrl_c_does_not_wait_for_a_thread_that_a_tool_left(desk: Desk) -> None:
+    desk.pipe("go")
+    desk.tools(
+        "import threading\n"
+        + WAIT
+        + """
+def leave(input, ctx, idem_key):
+    threading.Thread(target=lambda: open("go").read()).start()
+"""
+    )
+    desk.create({"goal": "g", "steps": [{"tool": n, "input": {}} for n in ("leave", "wait")]})
+    interrupt(desk)
+    assert desk.statuses() == ["pending", "done", "pending"]
+
+
 def test_ctrl_c_that_a_tool_swallows_still_stops_the_run(desk: Desk) -> None:
     desk.tools("""
 import signal
@@ -355,7 +370,9 @@ def test_a_command_that_a_tool_started_ends_with_the_agent(desk: Desk, how: str)
         assert gone
 
 
-def test_a_command_gives_status_and_output(desk: Desk) -> None:
+@pytest.mark.parametrize("trap", ["-", "''"], ids=["as usual", "SIGCHLD ignored"])
+def test_a_command_gives_status_and_output(desk: Desk, trap: str) -> None:
+    """Also where whoever started the agent ignores the ends of children."""
     desk.tools("""
 def command(input, ctx, idem_key):
     status, out, err = tools.run_command(["sh", "-c", "cat; echo out; echo err >&2; exit 7"])
@@ -365,7 +382,8 @@ def absent(input, ctx, idem_key):
     tools.run_command(["absent-command"])
 """)
     desk.create({"goal": "g", "steps": [{"tool": n, "input": {}} for n in ("command", "absent")]})
-    refused(desk.run("run", "t"), 2, "FileNotFoundError", "absent-command")
+    before = ("sh", "-c", f'trap {trap} CHLD; exec "$@"', "sh")
+    refused(desk.run("run", "t", before=before), 2, "FileNotFoundError", "absent-command")
     assert desk.rows("SELECT output FROM steps WHERE idx = 0") == ['[7,"out\\n","err\\n"]']
 
 

@@ -271,6 +271,23 @@ def test_74_output_is_closed(desk: Desk, command: str) -> None:
     refused(desk.run(command, "t", before=closed), 74)
 
 
+@needs_dev_full
+def test_an_exit_code_needs_no_standard_error(desk: Desk) -> None:
+    closed = ("sh", "-c", 'exec "$@" 2>&-', "sh")
+    desk.create()
+    assert desk.run("run", "nobody", before=closed) == (1, "", "")
+    with open("/dev/full", "w") as full:
+        process = desk.start("run", "nobody", options={"stderr": full})
+        process.wait(timeout=30)
+        assert process.returncode == 1
+
+
+def test_a_working_folder_that_is_gone(desk: Desk) -> None:
+    desk.create()
+    gone = ("sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh")
+    refused(desk.run("--db", str(desk.db), "run", "t", before=gone), 74, "working folder")
+
+
 def test_75_the_database_stayed_busy(desk: Desk) -> None:
     """The wait is shortened to 50 ms through a tools file, so that the test need not wait."""
     assert BUSY_S == 10

@@ -46,9 +46,11 @@ def test_64_a_bad_value(desk: Desk, name: str, value: str) -> None:
     assert desk.statuses()[0] == "pending"
 
 
-def test_agent_crash_at_without_a_step_of_that_number(desk: Desk) -> None:
+def test_agent_crash_at_a_step_that_the_task_does_not_have(desk: Desk) -> None:
+    """A typo must not look like a survived crash."""
     desk.create()
-    assert desk.run("run", "t", env={"AGENT_CRASH_AT": "after_commit:99"}).code == 0
+    refused(desk.run("run", "t", env={"AGENT_CRASH_AT": "after_commit:3"}), 64, "AGENT_CRASH_AT")
+    assert desk.kinds() == ["task_created"]
 
 
 def test_empty_values_are_no_values(desk: Desk) -> None:
