@@ -10,6 +10,7 @@ The names are imported when they are first used: pytest loads `labkit.lab.nbval_
 it this file, in every run.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,9 @@ __all__ = [
 ]
 
 _WHERE = ("verbs", "listing", "process", "trials", "pictures")  # pandas and matplotlib last
+
+if "IPython" in sys.modules:  # in a kernel already here: the first verb may be the first mistake
+    import_module("labkit.lab.oneline").show_errors_in_one_line()
 
 
 def __getattr__(name: str) -> Any:

@@ -39,10 +39,10 @@ def notebooks() -> list[Notebook]:
     return [Notebook(**entry) for entry in _content()["notebook"]]
 
 
-def notebook(number: str) -> Notebook:
-    """The notebook of that number. Raises NotFound."""
+def notebook(number: str | int) -> Notebook:
+    """The notebook of that number; 2 is 02. Raises NotFound."""
     for entry in notebooks():
-        if entry.number == number:
+        if entry.number == str(number).zfill(2):
             return entry
     known = ", ".join(entry.number for entry in notebooks())
     raise NotFound(f"there is no notebook {number!r}; choose one of {known}")

@@ -25,10 +25,15 @@ RUN_IDS = tuple(f"{letter * 7}{number}" for number, letter in enumerate("abcdef"
 FIRST_START = 1_767_225_600  # 2026-01-01 00:00:00 UTC
 BETWEEN_STARTS_S = 60
 
-PROGRAMS = {  # first word of a command: (how a terminal types it, the Python module that runs)
-    "agent": ("labkit agent", "labkit.restart"),
-    "naive": ("python -m labkit.lab.scenarios.naive", "labkit.lab.scenarios.naive"),
+PROGRAMS = {  # first word of a command: (how a terminal types it, what Python is given for it)
+    "agent": ("labkit agent", ("labkit", "agent")),
+    "naive": ("python -m labkit.lab.scenarios.naive", ("labkit.lab.scenarios.naive",)),
 }
+# An agent ignores a variable that it does not know, and a misspelt one would kill nothing.
+SETTINGS = (
+    "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_LLM", "AGENT_MAX_ATTEMPTS", "AGENT_STEP_DELAY",
+    "AGENT_UNSAFE_EFFECTS",
+)  # fmt: skip
 
 
 class Folder:
@@ -46,27 +51,28 @@ class Folder:
     def artifacts(self) -> Path:
         return self.path / "artifacts"
 
-    def start(self, command: str, agent: Mapping[str, str]) -> Process:
+    def start(self, command: str, agent: Mapping[str, object]) -> Process:
         """Starts `command`, such as "agent run notes", with the given AGENT_* variables.
 
         Raises UsageError for a program or a variable that the lab does not know.
         """
-        words = shlex.split(command)
+        words = _split(command)
         if not words or words[0] not in PROGRAMS:
             known = " or ".join(repr(f"{name} ...") for name in PROGRAMS)
             raise UsageError(f"the lab cannot start {command!r}; use {known}")
         for name in agent:
-            if not name.startswith("AGENT_"):
-                raise UsageError(f"{name} is no setting of an agent; their names start with AGENT_")
+            if name not in SETTINGS:
+                raise UsageError(f"{name} is no setting of an agent; use {', '.join(SETTINGS)}")
         typed, module = PROGRAMS[words[0]]
+        given = {name: str(value) for name, value in agent.items()}  # AGENT_STEP_DELAY=60 too
         started = Process(
             number=len(self.processes) + 1,
             typed=" ".join(
-                [*(f"{key}={value}" for key, value in agent.items()), typed, *words[1:]]
+                [*(f"{key}={value}" for key, value in given.items()), typed, *words[1:]]
             ),
-            argv=[sys.executable, "-m", module, *words[1:]],
+            argv=[sys.executable, "-m", *module, *words[1:]],
             folder=self.path,
-            environ={**self._environ(), **agent},
+            environ={**self._environ(), **given},
         )
         self.processes.append(started)
         return started
@@ -115,6 +121,13 @@ def new_directory(parent: Path, name: str | None = None) -> Path:
             count += 1
         else:
             return path
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"the lab cannot read {command!r}: {error}; close the quote") from None
 
 
 def _session() -> str:

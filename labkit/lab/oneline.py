@@ -1,4 +1,7 @@
-"""In a notebook, an error that labkit raises on purpose is one line, as in a terminal."""
+"""In a notebook, an error that labkit raises on purpose is one line, as in a terminal.
+
+`labkit.lab` installs it when it is imported in IPython.
+"""
 
 from __future__ import annotations
 

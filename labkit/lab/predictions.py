@@ -1,4 +1,7 @@
-"""Predict, then look: an answer is recorded before the run and laid beside what happened."""
+"""Predict, then look: an answer is recorded before the run and laid beside what happened.
+
+A slip of the learner is told in one line and is no error: "Run All" must come to its end.
+"""
 
 from __future__ import annotations
 
@@ -21,41 +24,59 @@ class Predictions:
 
     def __init__(self, number: str) -> None:
         self._number = number
-        self._given: dict[str, str] = {}
+        self._given: dict[str, str] = {}  # before the reveal, where it is a prediction
+        self._late: dict[str, str] = {}
+        self._revealed: set[str] = set()
 
     def predict(self, question_id: str, letter: str) -> None:
-        """Raises NotFound for an unknown question, UsageError for a letter that is no option."""
+        """A letter that is no option counts as no answer. Raises NotFound for the question."""
         asked = self._question(question_id)
-        letters = ", ".join(asked.options)
-        if letter == NO_ANSWER:
-            print(f'{question_id}: no answer yet. Put {letters} for "?", or go on without.')
-        elif letter not in asked.options:
-            raise UsageError(f'{question_id}: {letter!r} is no option; use {letters} or "?"')
-        else:
-            progress.record_prediction(question_id, letter)
-            print(f"{question_id}: you predict {letter}, {asked.options[letter]}.")
-        self._given[question_id] = letter
+        answer = str(letter).strip().lower()
+        if answer not in asked.options:
+            slip = "no answer yet" if answer == NO_ANSWER else f"{letter!r} is no option"
+            print(f'{question_id}: {slip}. Put {_letters(asked)} for "?", or go on without.')
+            answer = NO_ANSWER
+        if question_id in self._revealed and answer != self._given[question_id]:
+            self._answer_late(asked, answer)
+            return
+        if answer != NO_ANSWER:
+            progress.record_prediction(question_id, answer)
+            print(f"{question_id}: you predict {answer}, {asked.options[answer]}.")
+        self._given[question_id] = answer
+
+    def _answer_late(self, asked: Question, answer: str) -> None:
+        """Shown by the next reveal, but no prediction: it is neither counted nor stored."""
+        if answer != NO_ANSWER:
+            self._late[asked.id] = answer
+            print(f"{asked.id}: {answer}, {asked.options[answer]}, answered after the reveal.")
 
     def reveal(self, question_id: str, observed: object) -> None:
-        """Raises NotReady before the prediction, and for an observation that the lab denies."""
+        """Raises NotReady before the prediction or the run, and for what the lab denies."""
         asked = self._question(question_id)
         if question_id not in self._given:
             raise NotReady(f'run the cell with lab.predict("{question_id}", ...) first')
         _require_observed(asked, observed)
+        self._revealed.add(question_id)
         print(f"{question_id}  predicted  {_option(asked, self._given[question_id])}")
+        if late := self._late.get(question_id):
+            print(f"       {_option(asked, late)}  (answered after the reveal)")
         print(f"       observed   {_option(asked, asked.answer)}")
         print(asked.why.strip())
 
     def summary(self) -> str:
         asked = content.questions(self._number)
         answered = sum(self._given.get(entry.id, NO_ANSWER) != NO_ANSWER for entry in asked)
-        return f"Predictions: {answered} of {len(asked)}."
+        return f"Predictions: {answered} of {len(asked)} answered before the reveal."
 
     def _question(self, question_id: str) -> Question:
         asked = content.question(question_id)
         if not question_id.startswith(f"{self._number}."):
             raise UsageError(f"{question_id} is asked in another notebook; this is {self._number}")
         return asked
+
+
+def _letters(asked: Question) -> str:
+    return ", ".join(asked.options)
 
 
 def _option(asked: Question, letter: str) -> str:
@@ -65,7 +86,12 @@ def _option(asked: Question, letter: str) -> str:
 def _require_observed(asked: Question, observed: object) -> None:
     """The answer in content.toml is a claim; what the learner's own run showed decides."""
     expected = asked.options[asked.answer]
-    if observed is not None and str(observed) != expected:
+    if observed is None:
+        raise NotReady(
+            f"{asked.id}: give what your run showed, as the notebook does; "
+            "run the cells between the prediction and this one first"
+        )
+    if str(observed) != expected:
         raise NotReady(
             f"{asked.id}: the lab expects {expected!r} and this run shows {str(observed)!r}; "
             "run all cells from lab.begin on again, in order"

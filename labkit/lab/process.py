@@ -105,13 +105,13 @@ class Process:
         try:
             self._guarded.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self._guarded.kill()
+            self._end()
             raise NotReady(
                 f"process {self.number} ({self.typed}) had not ended after {timeout_s:g} s and was "
                 "killed; use lab.start for a process that is meant to wait"
             ) from None
         except BaseException:  # Interrupt in the notebook: leave no process behind
-            self._guarded.kill()
+            self._end()
             raise
         return self._end()
 

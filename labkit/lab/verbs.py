@@ -7,7 +7,10 @@ process id, path or duration.
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.errors import NotFound, UsageError
@@ -15,7 +18,6 @@ from labkit.lab import content, evidence
 from labkit.lab.content import Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
-from labkit.lab.oneline import show_errors_in_one_line
 from labkit.lab.places import home
 from labkit.lab.predictions import Predictions
 from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
@@ -49,6 +51,9 @@ __all__ = [
 ]
 
 
+LATEST = "latest"
+
+
 class OpenNotebook:
     """What one notebook has open: its folders, the processes in them, its predictions."""
 
@@ -59,13 +64,17 @@ class OpenNotebook:
         self.folders: list[Folder] = []
         self.folder = self.open_folder("first")
         self.predictions = Predictions(notebook.number)
-        # A text file, since links do not work everywhere: where the last run of this notebook is.
-        (self.runs / "latest").write_text(self.root.name + "\n", encoding="utf-8")
+        _point(self.runs / LATEST, self.root.name)
 
     def open_folder(self, name: str) -> Folder:
         folder = fresh_folder(self.root, name)
         self.folders.append(folder)
         return folder
+
+    @property
+    def where(self) -> str:
+        """The first folder, from the folder that holds `.lab`: the same on every machine."""
+        return f"{home().name}/runs/{self.notebook.number}/{LATEST}/{self.folders[0].path.name}"
 
     def close(self) -> list[Process]:
         return [process for folder in self.folders for process in folder.close()]
@@ -74,16 +83,16 @@ class OpenNotebook:
 _open: list[OpenNotebook] = []  # at most one: a notebook has one kernel
 
 
-def begin(number: str) -> None:
+def begin(number: str | int) -> None:
     """Makes a fresh run folder for the notebook and ends what an earlier `begin` left running."""
     notebook = content.notebook(number)
     if _open:
         _open.pop().close()
     _open.append(OpenNotebook(notebook))
-    show_errors_in_one_line()
     _widen_tables()
     print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
-    print("A fresh folder holds plan.json and input/notes.txt. No agent has run in it.")
+    print(f"A fresh folder, {_open[-1].where}, holds plan.json and input/notes.txt.")
+    print("No agent has run in it.")
 
 
 def end() -> None:
@@ -137,14 +146,22 @@ def wait_for(
 
     Raises NotReady when it ends before that, or after `timeout_s`.
     """
-    process.wait_for(kind, step_idx, timeout_s)
+    _started(process).wait_for(kind, step_idx, timeout_s)
     of_step = "" if step_idx is None else f" of step {step_idx}"
     print(f"The journal holds {kind}{of_step}; process {process.number} is at work.")
 
 
 def kill(process: Process) -> Result:
     """Ends a process by SIGKILL, which no program can catch. Raises NotReady if it has ended."""
-    return _with_output(process.kill())
+    others = [other for other in current_folder().processes if other.alive]
+    if _started(process).alive or not others:
+        return _with_output(process.kill())
+    # A second start, which was refused, took the name of the first, and nothing else has it.
+    raise NotReady(
+        f"process {process.number} has ended already ({process.state}), and process "
+        f"{others[0].number} ({others[0].typed}) is still running; lab.ps() lists it, "
+        f'lab.begin("{_current().notebook.number}") ends it'
+    )
 
 
 def ps() -> pd.DataFrame:
@@ -217,8 +234,22 @@ def reveal(question_id: str, observed: object = None) -> None:
 
 def _current() -> OpenNotebook:
     if not _open:
-        raise NotReady('no notebook has begun here; run the cell with lab.begin("...") first')
+        raise NotReady('no notebook has begun here; run the first cell: lab.begin("...")')
     return _open[-1]
+
+
+def _started(process: object) -> Process:
+    if not isinstance(process, Process):
+        raise UsageError(f"{process!r} is no process; give what lab.start returned")
+    return process
+
+
+def _point(link: Path, name: str) -> None:
+    """Makes or moves a symbolic link. Without one, as on a memory card, the lab works too."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.tmp")
+    with suppress(OSError):
+        temporary.symlink_to(name)
+        temporary.replace(link)
 
 
 def _with_output(result: Result) -> Result:

@@ -1,6 +1,7 @@
 """The verbs, against real processes: what they print and refuse, and that nothing is left."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from labkit import lab
 from labkit.errors import NotFound, UsageError
 from labkit.lab import verbs
+from labkit.lab.folder import SETTINGS
 from labkit.lab.process import EXIT_WORDS, exit_in_words
 
 
@@ -38,7 +40,9 @@ def test_begin_makes_a_new_folder_each_time_and_prints_the_same(
     assert verbs.current_folder().path != first
     assert first.is_dir()
     assert capsys.readouterr().out == said
-    assert (home / "runs/05/latest").read_text() == "002\n"
+    assert said.startswith("Notebook 05, nine places to die: about 25 minutes.\nA fresh folder, ")
+    assert f"{home.name}/runs/05/latest/first, holds plan.json" in said
+    assert (home / "runs/05/latest/first").samefile(verbs.current_folder().path)
     assert lab.files() == ["input/notes.txt", "plan.json"]
     lab.end()
 
@@ -63,7 +67,7 @@ NEED_A_NOTEBOOK: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("verb", NEED_A_NOTEBOOK)
 def test_every_verb_names_the_cell_to_run_first(verb: str, home: Path) -> None:
-    with pytest.raises(lab.NotReady, match=r"run the cell with lab\.begin"):
+    with pytest.raises(lab.NotReady, match=r"run the first cell: lab\.begin"):
         NEED_A_NOTEBOOK[verb]()
 
 
@@ -102,6 +106,37 @@ def test_kill_refuses_a_process_that_has_ended(begun: Path) -> None:
     process.finish()
     with pytest.raises(lab.NotReady, match="has ended already"):
         lab.kill(process)
+
+
+def test_kill_names_the_process_that_is_still_running(begun: Path) -> None:
+    """The name `agent` was given to a second start, which the task's lock refused."""
+    create()
+    first = lab.start("agent run notes", AGENT_STEP_DELAY=600)
+    lab.wait_for(first, "step_started", step_idx=0)
+    agent = lab.start("agent run notes")
+    assert agent.finish().code == 3
+    with pytest.raises(lab.NotReady, match=r"process 2 \(.*run notes\) is still running.*lab\.ps"):
+        lab.kill(agent)
+    assert lab.kill(first).killed
+
+
+@pytest.mark.parametrize("verb", [lab.kill, lambda it: lab.wait_for(it, "task_done")])
+def test_a_verb_of_a_process_refuses_what_is_none(
+    verb: Callable[[object], object], begun: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"give what lab\.start returned"):
+        verb("agent")
+
+
+def test_no_descriptor_is_left_of_processes_that_have_ended(begun: Path) -> None:
+    create()
+    before = len(os.listdir("/proc/self/fd" if Path("/proc").exists() else "/dev/fd"))
+    for number in range(10):
+        lab.trial(None if number % 2 else "after_effect:1")
+    for _ in range(10):
+        lab.run("naive --help")
+        lab.kill(lab.start("agent run notes", AGENT_STEP_DELAY=600))
+    assert len(os.listdir("/proc/self/fd" if Path("/proc").exists() else "/dev/fd")) == before
 
 
 def test_waiting_ends_when_the_process_ends_without_the_event(begun: Path) -> None:
@@ -193,15 +228,33 @@ def test_each_process_starts_its_clock_a_minute_later(begun: Path) -> None:
     assert first.run_id.tolist()[1:] == ["aaaaaaa1", "bbbbbbb2"]
 
 
+def test_an_agent_speaks_under_the_name_that_is_shown(begun: Path) -> None:
+    create()
+    assert lab.run("agent run nobody").output.startswith("labkit agent: ")
+
+
+def test_the_settings_are_those_that_the_agent_reads() -> None:
+    sources = Path(verbs.__file__).parents[1].joinpath("restart").glob("*.py")
+    read = {name for path in sources for name in re.findall(r"AGENT_[A-Z_]+", path.read_text())}
+    assert set(SETTINGS) == read
+
+
+def test_a_quote_that_is_not_closed_is_one_line(begun: Path) -> None:
+    with pytest.raises(UsageError, match="close the quote"):
+        lab.run("agent run 'notes")
+
+
 @pytest.mark.parametrize("command", ["", "rm -rf x", "labkit agent run notes"])
 def test_only_programs_of_the_lab_are_started(command: str, begun: Path) -> None:
     with pytest.raises(UsageError, match=r"use 'agent \.\.\.' or 'naive \.\.\.'"):
         lab.run(command)
 
 
-def test_only_settings_of_an_agent_are_passed_on(begun: Path) -> None:
-    with pytest.raises(UsageError, match="start with AGENT_"):
-        lab.run("agent run notes", PATH="")
+@pytest.mark.parametrize("name", ["PATH", "AGENT_CRASHAT", "agent_crash_at"])
+def test_only_settings_of_an_agent_are_passed_on(name: str, begun: Path) -> None:
+    """A misspelt crash point would kill nothing, and nothing would say so."""
+    with pytest.raises(UsageError, match=f"{name} is no setting.*AGENT_CRASH_AT"):
+        lab.run("agent run notes", **{name: "after_effect:1"})
 
 
 @pytest.mark.parametrize("name", ["../../../progress.json", "nothing", "input"])

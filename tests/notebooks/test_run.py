@@ -81,13 +81,23 @@ def test_another_output_is_stored(tmp_path: Path) -> None:
     assert regenerate.regenerate(path) is False
 
 
-def test_an_error_on_purpose_is_one_line_and_the_cell_fails(tmp_path: Path) -> None:
-    source = "from labkit import lab\nlab.begin('05')\nlab.journal()"
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("lab.journal()", "NotReady: no notebook has begun here; run the first cell"),
+        ("lab.begin('05')\nlab.journal()", "NotReady: no agent has made a journal"),
+    ],
+    ids=["before-begin", "begun"],
+)
+def test_an_error_on_purpose_is_one_line_and_the_cell_fails(
+    source: str, line: str, tmp_path: Path
+) -> None:
+    source = f"from labkit import lab\n{source}"
     with pytest.raises(regenerate.CellFailed) as caught:
         regenerate.execute(nbformat.reads(json.dumps(minimal(source)), 4), tmp_path)
     lines = str(caught.value).splitlines()
     assert "Traceback" not in str(caught.value)
-    assert any(line.startswith("NotReady: no agent has made a journal") for line in lines)
+    assert any(text.startswith(line) for text in lines)
 
 
 def minimal(source: str) -> dict[str, Any]:
