@@ -6,7 +6,6 @@ the commands by name and imports one of them after the choice.
 
 import os
 import sys
-from contextlib import suppress
 from importlib import import_module
 
 from labkit.errors import Fatal, LabkitError, UsageError
@@ -74,6 +73,8 @@ def _speak_utf8() -> None:
 def _complain(command: str, message: str) -> None:
     """One line, whatever is in the message: it can hold the name of a file or what a tool said."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
-    with suppress(AttributeError, OSError, ValueError):  # nobody reads it: the exit code must do
+    try:
         sys.stderr.write(f"labkit {command}".rstrip() + f": {line}\n")
         sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # nobody reads it
+        sys.stderr = None  # else Python's own flush at the end exits with 120

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from labkit.restart.__main__ import main
-from labkit.restart.tools import TOOLS, Context, Tool
+from labkit.restart.tools import TOOLS, Tool
 
 
 def witnessed(tool: Tool) -> Tool:
-    def call(input: Any, ctx: Context, idem_key: str) -> Any:
+    def call(input: Any, ctx: Mapping[int, Any], idem_key: str) -> Any:
         with open(os.environ["WITNESS"], "a", encoding="utf-8") as file:
             file.write(f"{idem_key}\n")
         return tool(input, ctx, idem_key)

@@ -5,10 +5,10 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from labkit import errors
 from labkit.database import connect
+from labkit.restart.plan import check_task_id, read_plan
 from labkit.restart.store import SCHEMA, Store, list_steps, open_task, read_journal
 
 USAGE = """usage: {prog} [--db PATH] [--tools FILE.py]... COMMAND   (PATH is state.db if not given)
@@ -35,17 +35,17 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m labkit.restar
             os._exit(0)
         code: int = getattr(error, "exit_code", 130 if type(error) is KeyboardInterrupt else 70)
         text = (c if c.isprintable() else ascii(c)[1:-1] for c in errors.describe(error))
-        with suppress(AttributeError, OSError, ValueError):  # nobody reads standard error
+        try:
             sys.stderr.write(f"{prog}: {''.join(text)}\n")
             sys.stderr.flush()
+        except (AttributeError, OSError, ValueError):  # nobody reads it
+            sys.stderr = None  # else Python's own flush ends in 120
         if isinstance(error, errors.StorageFault | KeyboardInterrupt):
             os._exit(code)  # no close, which would fsync again, and no wait for a tool's threads
         return code
 
 
 def _obey(argv: Sequence[str], prog: str) -> Iterable[str]:
-    from labkit.restart.plan import check_task_id
-
     try:
         options, words = getopt.gnu_getopt(argv, "h", ["help", "db=", "tools=", "retry"])
     except getopt.GetoptError as error:
@@ -70,7 +70,6 @@ def _obey(argv: Sequence[str], prog: str) -> Iterable[str]:
 
 
 def _create(db: str, tools: list[str], task_id: str, path: str) -> str:
-    from labkit.restart.plan import read_plan
     from labkit.restart.tools import load_tools
 
     try:

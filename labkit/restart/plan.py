@@ -42,8 +42,8 @@ def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]
     ensure(isinstance(tool, str) and tool in tools, unknown)
     key, needs, _ = BUILT_IN.get(tool, ("", "", ()))
     _check_keys(given, f"{here}.input", (key,) if key else None)
-    is_path = key != "path" or (isinstance(given[key], str) and given[key].strip("\0"))
-    ensure(is_path, BadInput(f"{here}.input.path: must be the path of a file"))
+    is_path = isinstance(given.get("path"), str) and given["path"] and "\0" not in given["path"]
+    ensure(key != "path" or is_path, BadInput(f"{here}.input.path: must be the path of a file"))
     if "from" not in given:
         return
     here, source = f"{here}.input.from", given["from"]
