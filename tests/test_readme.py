@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 from labkit import errors
 from labkit.lab import content
 from labkit.lab.readme import PICTURE, draw
+from labkit.restart.tools import load_tools
 
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text("utf-8")
@@ -58,29 +60,38 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 
 
 def test_the_commands_do_what_their_comments_say(tmp_path: Path) -> None:
-    (tmp_path / "input").mkdir()
-    shutil.copy(TOP / "labkit/lab/scenarios/notes/input/notes.txt", tmp_path / "input")
-    [plan] = blocks("json")
-    (tmp_path / "plan.json").write_text(plan, "utf-8")
-    [commands] = [block for block in blocks() if "labkit agent" in block]
-    ends, told = [], []
-    for line in commands.splitlines():
-        ran = run(line, tmp_path)
-        ends.append(ran.returncode)
-        told.append(ran.stdout)
-    assert ends == [0, -9, 0, 0, 0, 0]
-    assert '"status": "running"' in told[2]
-    assert '"kind": "task_done"' in told[4].splitlines()[-1]
-    assert "Run" in told[5]
+    [block] = [block for block in blocks() if "labkit agent" in block]
+    activate, copied, *commands = block.splitlines()
+    assert activate.split()[:2] == [".", ".venv/bin/activate"]
+    source = shlex.split(copied, comments=True)[2]
+    shutil.copytree(TOP / source, tmp_path / "try-it")
+    assert json.loads(blocks("json")[0]) == json.loads((TOP / source / "plan.json").read_text())
+    ran = [run(line, tmp_path / "try-it") for line in commands]
+    assert [one.returncode for one in ran] == [0, -9, 0, 0, 0, 0, 0]
+    assert '"status": "running"' in ran[2].stdout
+    assert '"kind": "task_done"' in ran[4].stdout.splitlines()[-1]
+    assert "1 recovery" in ran[6].stdout
+
+
+def test_the_tool_is_one(tmp_path: Path) -> None:
+    [tool] = blocks("python")
+    (tmp_path / "mine.py").write_text(f"def _post(text, idempotency_key): ...\n{tool}", "utf-8")
+    assert "announce" in load_tools([str(tmp_path / "mine.py")])
+
+
+def test_the_variables_are_those_that_the_agent_reads() -> None:
+    named = set(re.findall(r"`((?:AGENT|OLLAMA)_[A-Z_]+)`", README))
+    source = "".join(path.read_text("utf-8") for path in (TOP / "labkit/restart").glob("*.py"))
+    assert named == set(re.findall(r"\b((?:AGENT|OLLAMA)_[A-Z_]+)\b", source))
 
 
 def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line, comments=True)
     settings = dict(word.split("=", 1) for word in words if re.match("AGENT_[A-Z_]+=", word))
-    program = words[len(settings)]
-    assert program == ".venv/bin/labkit"
-    argv = [sys.executable, "-m", "labkit", *words[len(settings) + 1 :]]
-    environ = {**os.environ, **settings}
+    program, *argv = words[len(settings) :]
+    assert program == "labkit"
+    command = [sys.executable, "-m", program, *argv]
+    environ = {**os.environ, "PYTHONPATH": str(TOP), **settings}
     return subprocess.run(
-        argv, cwd=folder, env=environ, capture_output=True, text=True, check=False
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
