@@ -14,7 +14,7 @@ __all__ = ["Database", "Row", "Schema", "connect", "look", "open_readonly"]
 Row = sqlite3.Row
 Schema = tuple[int, int, tuple[str, ...]]  # application_id, user_version, statements that make it
 BUSY_S = 10.0
-FAULTS = (sqlite3.DatabaseError, MemoryError)  # SQLITE_NOMEM is a MemoryError
+FAULTS = (sqlite3.DatabaseError, MemoryError, UnicodeDecodeError)  # the last: a damaged schema
 PRAGMAS = (  # each answer is fetched and required: SQLite ignores a pragma that it cannot obey
     ("journal_mode", "WAL", "wal"),  # readers never block the writer; one sync for each commit
     ("synchronous", "FULL", 2),  # a commit is on the disk before it is acknowledged

@@ -35,14 +35,13 @@ class Guarded:
 
     def kill(self) -> int:
         """SIGKILL to the command's group, unless it has ended; returns its status."""
-        with suppress(ProcessLookupError):  # it ended just now
+        with suppress(OSError):  # it ended just now, or runs as another user
             if self.poll() is None:
                 os.killpg(self.pid, signal.SIGKILL)
         self.close()
         return self.wait()
 
-    def close(self, *_: object) -> None:
-        """Closes the pipe, as the death of this process does: the guard kills the group."""
+    def close(self, *_: object) -> None:  # as our death would do: the guard kills the group
         self._leash.close()
         self.wait()
 
@@ -91,7 +90,8 @@ def _supervise(tell: int, argv: list[str]) -> None:
         os.write(tell, b"%d\n" % pid)
     os.close(tell)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # not reaped: the id stays the group's own
-    os.killpg(pid, signal.SIGKILL)  # what the command left running
+    with suppress(OSError):  # what the command left running as us
+        os.killpg(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if status < 0:
         with suppress(OSError):  # of SIGKILL nobody changes what it does
@@ -102,7 +102,8 @@ def _supervise(tell: int, argv: list[str]) -> None:
 
 def _kill_at_eof(group: int) -> None:
     os.read(0, 1)
-    os.killpg(group, signal.SIGKILL)
+    with suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Agent:
         self._lock(path)
         store = Store(connect(path, SCHEMA), self.task_id)
         if not store.begin_run(retry=retry):
-            return self._look_first(path, retry)  # it ended between our look and our lock
+            return self.run(path, retry=retry)  # it ended between our look and our lock: look again
         remove_orphans(ARTIFACTS, re.escape(self.task_id) + r"-[0-9]+\.md")
         for step in list_steps(store.db, self.task_id):
             attempt = step["attempts"] + 1  # stored before the effect: a step that kills must end

@@ -31,13 +31,13 @@ def read_plan(content: bytes, tools: Collection[str]) -> dict[str, Any]:
     ensure(isinstance(goal, str) and goal.strip(), BadInput("goal: must be text"))
     ensure(isinstance(steps, list) and steps, BadInput("steps: must be a list with a step in it"))
     for idx, step in enumerate(steps):
-        _check_step(f"steps[{idx}]", step, steps[:idx], tools)
+        _check_step(idx, step, steps, tools)
     return {"goal": goal, "steps": steps}
 
 
-def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]) -> None:
-    _check_keys(step, here, ("tool", "input"))
-    tool, given = step["tool"], step["input"]
+def _check_step(idx: int, step: Any, steps: list[Any], tools: Collection[str]) -> None:
+    _check_keys(step, f"steps[{idx}]", ("tool", "input"))
+    here, tool, given = f"steps[{idx}]", step["tool"], step["input"]
     unknown = BadInput(f"{here}.tool: {tool!r:.80} is none of {', '.join(sorted(tools))}")
     ensure(isinstance(tool, str) and tool in tools, unknown)
     key, needs, _ = BUILT_IN.get(tool, ("", "", ()))
@@ -47,9 +47,9 @@ def _check_step(here: str, step: Any, earlier: list[Any], tools: Collection[str]
     if "from" not in given:
         return
     here, source = f"{here}.input.from", given["from"]
-    is_earlier = type(source) is int and 0 <= source < len(earlier)  # True is an int to isinstance
+    is_earlier = type(source) is int and 0 <= source < idx  # True is an int to isinstance
     ensure(is_earlier, BadInput(f"{here}: {source!r:.80} is not the number of an earlier step"))
-    tool = earlier[source]["tool"]
+    tool = steps[source]["tool"]
     gives = BUILT_IN[tool][2] if tool in BUILT_IN and needs else (needs,)
     ensure(needs in gives, BadInput(f"{here}: {tool} gives {gives}, not {needs!r}"))
 

@@ -22,7 +22,7 @@ SCHEMA: Schema = (0x6C6B7231, 1, (  # "lkr1"; times are Unix seconds; input, out
         input TEXT, {_STATUS}, output TEXT, attempts INTEGER, PRIMARY KEY (task_id, idx))""",
     """CREATE TABLE events (seq INTEGER PRIMARY KEY CHECK (seq > 0),  -- the order; ts may jump back
         ts REAL, task_id TEXT NOT NULL, run_id TEXT, kind TEXT NOT NULL, step_idx INTEGER,
-        data TEXT NOT NULL, owner TEXT, step TEXT, attempt INTEGER)""",
+        data TEXT CHECK (json_type(data) = 'object'), owner TEXT, step TEXT, attempt INTEGER)""",
     """CREATE VIEW journal AS
         SELECT seq, ts, task_id, run_id, owner, kind, step_idx, step, attempt, data FROM events""",
     f"CREATE TRIGGER keep_1 BEFORE UPDATE ON events {_REFUSE}",
