@@ -8,6 +8,7 @@ import os
 import sys
 from importlib import import_module
 
+from labkit import __version__
 from labkit.errors import Fatal, LabkitError, UsageError
 
 __all__ = ["COMMANDS", "main"]
@@ -21,7 +22,7 @@ COMMANDS = {
     "open": ("labkit.lab.workbook", "open_command", "copy notebooks into your workbook"),
 }
 
-_INTERRUPTED = 130
+_INTERRUPTED, _STORAGE_FAULT = 130, 74
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,13 +36,17 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()  # here, where a reader that has left can still be met quietly
     except (LabkitError, Fatal) as error:
         _complain(known, str(error))
-        return error.exit_code
+        code = error.exit_code
     except KeyboardInterrupt:
         _complain(known, "interrupted")
-        return _INTERRUPTED
-    except BrokenPipeError:  # `labkit doctor | head`; Python flushes once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        code = _INTERRUPTED
+    except BrokenPipeError:  # `labkit doctor | head` has read enough
+        code = 0
+    except OSError as error:
+        what = error.filename or "the output"
+        _complain(known, f"{what}: {error.strerror}; mend the storage, try again")
+        code = _STORAGE_FAULT
+    _settle_output()
     return code
 
 
@@ -49,12 +54,26 @@ def _call(command: str, rest: list[str]) -> int:
     module, function, _ = COMMANDS[command]
     # The agent also answers to `python -m labkit.restart`, so it is told how it was called.
     named = {"prog": "labkit agent"} if command == "agent" else {}
-    code: int = getattr(import_module(module), function)(rest, **named)
-    return code
+    try:
+        return int(getattr(import_module(module), function)(rest, **named))
+    except SystemExit as leaving:  # argparse does after its help
+        return int(leaving.code or 0)
+
+
+def _settle_output() -> None:
+    """What cannot be written is dropped: Python tries once more at its end, and exits with 120."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _help(args: list[str]) -> int:
     """Prints what there is. Raises UsageError unless that is what was asked for."""
+    if args == ["--version"]:
+        print(f"labkit {__version__}")
+        return 0
     if not args or args[0] not in ("-h", "--help", "help"):
         problem = f"no command {args[0]!r}" if args else "a command is missing"
         raise UsageError(f"{problem}; choose one of {', '.join(COMMANDS)}")

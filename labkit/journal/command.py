@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import sqlite3
-import sys
 from typing import NoReturn
 
-from labkit.errors import BadInput, Fatal, LabkitError, NotFound, StorageFault, UsageError
-from labkit.files import sync_folder
-from labkit.journal.reading import open_journal, plain
+from labkit.errors import BadInput, NotFound, StorageFault, UsageError, storage_faults
+from labkit.files import _give_name, sync_folder
+from labkit.journal.reading import open_journal
 
 __all__ = ["copy", "main"]
 
 
 def main(argv: list[str]) -> int:
-    """Runs one command and returns its exit code; an error is one line on stderr."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal in ASCII must not end in a traceback
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    try:
-        _run(_parse(argv))
-        sys.stdout.flush()
-    except (LabkitError, Fatal) as error:
-        print(f"labkit journal: {plain(str(error), 1000)}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:  # `... | head`; the null device takes what Python flushes at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Runs one command. `labkit.cli` makes a line and an exit code of what it raises."""
+    _run(_parse(argv))
     return 0
 
 
@@ -40,21 +28,24 @@ def copy(source: str, target: str) -> None:
     that the copy needs no second file. The target appears whole or not at all. Raises NotFound for
     a missing source, BadInput where the target exists, StorageFault.
     """
+    if not os.path.basename(target):
+        raise BadInput(f"{target!r} names no file; give the copy a name")
     if os.path.lexists(target):
         raise BadInput(f"{target} exists; choose a new name, nothing was overwritten")
-    reader = open_journal(source)
     folder, name = os.path.split(os.path.abspath(target))
     if not os.path.isdir(folder):
         raise NotFound(f"the folder {folder} does not exist; make it first")
+    reader = open_journal(source)
     made = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
-    try:
-        reader.execute("VACUUM INTO ?", made)
-        _publish(made, target)
-        sync_folder(folder)
-    finally:
-        reader.close()
-        if os.path.lexists(made):
-            os.unlink(made)
+    with storage_faults(f"cannot make {target}"):
+        try:
+            reader.execute("VACUUM INTO ?", made)
+            _publish(made, target)
+            sync_folder(folder)
+        finally:
+            reader.close()
+            if os.path.lexists(made):
+                os.unlink(made)
 
 
 def _publish(made: str, target: str) -> None:
@@ -65,10 +56,8 @@ def _publish(made: str, target: str) -> None:
         raise StorageFault(
             f"{target}: SQLite {sqlite3.sqlite_version} copied in WAL mode; update it"
         )
-    try:
-        os.link(made, target)  # not a rename: it never replaces
-    except FileExistsError:
-        raise BadInput(f"{target} exists; choose a new name, nothing was overwritten") from None
+    if not _give_name(made, target):  # never replaces, also where there are no hard links
+        raise BadInput(f"{target} exists; choose a new name, nothing was overwritten")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -88,6 +77,9 @@ def _run(args: argparse.Namespace) -> None:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; `{self.prog} --help` says more")
+
+    def print_help(self, file: object = None) -> None:  # argparse's own hides a full disk
+        print(self.format_help(), end="")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

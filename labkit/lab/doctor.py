@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.errors import UsageError
+from labkit.errors import NotFound, UsageError
 
 __all__ = [
     "MISSING",
@@ -177,11 +177,20 @@ def main(argv: list[str]) -> int:
         return 0
     if argv:
         raise UsageError(f"doctor takes no argument, not {argv[0]!r}")
+    _require_a_folder()
     found = rows()
     print(*found, sep="\n")
     missing = [row.what for row in found if row.state == MISSING]
     print("\nready" if not missing else f"\nnot ready, missing: {', '.join(missing)}")
     return 1 if missing else 0
+
+
+def _require_a_folder() -> None:
+    """Without one, half of what is asked here would fail in a way of its own."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise NotFound("the current folder is gone; cd to one that exists") from None
 
 
 def _requirements() -> list[str]:

@@ -6,16 +6,18 @@ processes take for the time and for their ids.
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from labkit.errors import UsageError
+from labkit.errors import UsageError, storage_faults
 from labkit.lab.process import Process
 
 __all__ = ["RUN_IDS", "Folder", "fresh_folder", "new_directory"]
@@ -98,7 +100,8 @@ class Folder:
 def fresh_folder(parent: Path, name: str) -> Folder:
     """Makes a folder that did not exist, with the notes and the plan in it."""
     path = new_directory(parent, name)
-    with as_file(files("labkit.lab") / "scenarios" / "notes") as notes:
+    doing = storage_faults(f"cannot fill {path}")
+    with doing, as_file(files("labkit.lab") / "scenarios" / "notes") as notes:
         shutil.copytree(notes, path, dirs_exist_ok=True)
     return Folder(path)
 
@@ -107,20 +110,17 @@ def new_directory(parent: Path, name: str | None = None) -> Path:
     """Makes a directory that did not exist.
 
     Without a name, or with one that is taken, a number makes it new: nothing is ever deleted, since
-    a database may be open in another notebook.
+    a database may be open in another notebook. Raises StorageFault.
     """
-    parent.mkdir(parents=True, exist_ok=True)
-    count = 1
-    while True:
-        path = parent / (
-            f"{count:03d}" if name is None else name if count == 1 else f"{name}-{count}"
-        )
-        try:
-            path.mkdir()
-        except FileExistsError:
-            count += 1
-        else:
-            return path
+    with storage_faults(f"cannot make a folder in {parent}"):
+        parent.mkdir(parents=True, exist_ok=True)
+        for count in itertools.count(1):
+            numbered = f"{count:03d}" if name is None else f"{name}-{count}"
+            path = parent / (name if name and count == 1 else numbered)
+            with suppress(FileExistsError):
+                path.mkdir()
+                break
+    return path
 
 
 def _split(command: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from labkit import guard
 from labkit.database import open_readonly
-from labkit.errors import LabkitError, StorageFault
+from labkit.errors import LabkitError, StorageFault, storage_faults
 
 __all__ = ["NotReady", "Process", "Result", "exit_in_words"]
 
@@ -68,10 +68,11 @@ class Process:
         self._ended: Result | None = None
         # A file, not a pipe: nobody has to read while the process runs, and the output of a killed
         # process is complete. It has no name, so the run folder shows only what the agent made.
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _end)
-        self._guarded = guard.start(
-            argv, cwd=str(folder), env=environ, stdout=self._output, stderr=self._output
-        )
+        with storage_faults(f"cannot start {typed}"):
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _end)
+            self._guarded = guard.start(
+                argv, cwd=str(folder), env=environ, stdout=self._output, stderr=self._output
+            )
 
     @property
     def alive(self) -> bool:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,8 @@ def main(argv: list[str]) -> int:
             path = originals() / content.notebook(number).file
             print(f"{path.name}: {'rewritten' if regenerate(path) else 'unchanged'}", flush=True)
     except LabkitError as error:
-        print(f"regenerate: {error}", file=sys.stderr)
+        with suppress(AttributeError, OSError, ValueError):  # nobody reads it: the code must do
+            sys.stderr.write(f"regenerate: {error}\n")
         return error.exit_code
     return 0
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
-import shutil
-import sys
+import secrets
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import LabkitError, UsageError
+from labkit.errors import UsageError
+from labkit.files import remove_orphans
 from labkit.lab import content
 from labkit.lab.content import Notebook
 from labkit.lab.places import originals
@@ -25,26 +26,23 @@ __all__ = ["WORKBOOK", "cleared", "hand_out", "open_command"]
 WORKBOOK = "workbook"
 GLOSSARY = "GLOSSARY.md"  # the notebooks link to it, so it stands beside the copies too
 NotebookJSON = dict[str, Any]  # as the file has it; nothing here needs nbformat's own types
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 HANDED_OUT = "labkit_handed_out"  # in a copy's metadata: the hash of the sources it came with
 
 
 def open_command(argv: list[str]) -> int:
-    """`labkit open [NN]`: copies one notebook or all and says where. Returns the exit code."""
-    try:
-        chosen = _choose(argv)
-        if chosen is None:
-            print(_usage())
-            return 0
-        folder = originals().parent / WORKBOOK
-        _hand_out_glossary(folder)
-        for notebook in chosen:
-            print(f"{WORKBOOK}/{notebook.file}: {hand_out(notebook, folder)}")
-    except LabkitError as error:
-        print(f"labkit open: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:
-        print(f"labkit open: {error.filename}: {error.strerror}; make room for it", file=sys.stderr)
-        return os.EX_IOERR
+    """`labkit open [NN]`: copies one notebook or all and says where."""
+    chosen = _choose(argv)
+    if chosen is None:
+        print(_usage())
+        return 0
+    folder = originals().parent / WORKBOOK
+    folder.mkdir(exist_ok=True)
+    remove_orphans(str(folder), ".*")
+    if not (folder / GLOSSARY).exists():
+        _write(folder / GLOSSARY, (originals() / GLOSSARY).read_text(encoding="utf-8"))
+    for notebook in chosen:
+        print(f"{WORKBOOK}/{notebook.file}: {hand_out(notebook, folder)}")
     print(f"Open {WORKBOOK}/{chosen[0].file} in JupyterLab; make lab starts it.")
     return 0
 
@@ -57,16 +55,17 @@ def hand_out(notebook: Notebook, folder: Path) -> str:
     fresh = cleared(_read(originals() / notebook.file))
     path = folder / notebook.file
     if not path.exists():
-        _write(path, fresh)
+        _write_notebook(path, fresh)
         return "new copy"
     try:
         theirs = _read(path)
-    except ValueError:  # half saved, or no notebook: it is the learner's all the same
+        hash_of_theirs, handed_out = _hash(theirs), theirs["metadata"].get(HANDED_OUT)
+    except UNREADABLE:  # half saved, or no notebook: it is the learner's all the same
         return "kept; it is not a readable notebook, move it aside to get a new copy"
-    if _hash(theirs) == _hash(fresh):
+    if hash_of_theirs == _hash(fresh):
         return "kept; it is up to date"
-    if _hash(theirs) == theirs["metadata"].get(HANDED_OUT):
-        _write(path, fresh)
+    if hash_of_theirs == handed_out:
+        _write_notebook(path, fresh)
         return "renewed; you had changed nothing and the original is newer"
     return "kept; it has your changes, move it aside to get a new copy"
 
@@ -96,25 +95,36 @@ def _usage() -> str:
     return "\n".join(["usage: labkit open [NN]", "", *lines, "", f"copies into {WORKBOOK}/"])
 
 
-def _hand_out_glossary(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    if not (folder / GLOSSARY).exists():
-        shutil.copyfile(originals() / GLOSSARY, folder / GLOSSARY)
-
-
 def _read(path: Path) -> NotebookJSON:
-    """Raises ValueError for what is no notebook."""
+    """Raises one of UNREADABLE for what is no notebook, or later whoever looks into it."""
     loaded = json.loads(path.read_text(encoding="utf-8"))
     if not (isinstance(loaded, dict) and {"cells", "metadata", "nbformat"} <= loaded.keys()):
         raise ValueError("no notebook")
     return loaded
 
 
-def _write(path: Path, notebook: NotebookJSON) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _write_notebook(path: Path, notebook: NotebookJSON) -> None:
     text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(path)  # JupyterLab may have the copy open: whole or not at all
+    _write(path, text + "\n")
+    _trust(path)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)  # JupyterLab may have the copy open: whole or not at all
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _trust(path: Path) -> None:
+    """Signs it, as JupyterLab does on saving: of an unsigned one it warns in the terminal."""
+    with suppress(ImportError, OSError, sqlite3.Error):  # a warning is all that is at stake
+        import nbformat
+        from nbformat.sign import NotebookNotary
+
+        NotebookNotary().sign(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
 
 
 def _hash(notebook: NotebookJSON) -> str:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from labkit.errors import BadInput, NotFound
+from labkit import cli, files
+from labkit.errors import BadInput, NotFound, StorageFault
 from labkit.journal import Journal
-from labkit.journal.command import copy, main
+from labkit.journal.command import copy
 from tests.conftest import RunAgent, run_python
+
+
+def main(argv: list[str]) -> int:
+    """As a terminal has it: what the command raises becomes a line and an exit code."""
+    return cli.main(["journal", *argv])
 
 
 def mode_of(path: Path) -> bytes:
@@ -73,11 +81,39 @@ def test_refusals_make_nothing(killed_twice: Path, tmp_path: Path) -> None:
         copy(str(tmp_path / "nope.db"), str(tmp_path / "copy.db"))
     with pytest.raises(NotFound, match="make it first"):
         copy(str(killed_twice), str(tmp_path / "no" / "copy.db"))
+    for nameless in ("", f"{tmp_path}/", f"{tmp_path}/no/"):
+        with pytest.raises(BadInput, match="names no file"):
+            copy(str(killed_twice), nameless)
     (tmp_path / "loose").symlink_to("nowhere")
     with pytest.raises(BadInput, match="loose exists"):
         copy(str(killed_twice), str(tmp_path / "loose"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loose", "taken.db"]
     assert taken.read_text() == "mine"
+
+
+def refuse(*_: object) -> NoReturn:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+def test_a_copy_is_made_where_there_are_no_hard_links(
+    killed_twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A memory card: `link` is refused there, and a name that is taken stays."""
+    monkeypatch.setattr(files.os, "link", refuse)
+    copy(str(killed_twice), str(tmp_path / "copy.db"))
+    assert len(Journal(tmp_path / "copy.db").events()) == len(Journal(killed_twice).events())
+    with pytest.raises(BadInput, match=r"copy\.db exists"):
+        copy(str(killed_twice), str(tmp_path / "copy.db"))
+    assert os.listdir(tmp_path) == ["copy.db"]
+
+
+def test_a_disk_that_fails_is_told(
+    killed_twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.os, "fsync", refuse)
+    with pytest.raises(StorageFault, match=r"cannot make .*copy\.db: Operation not permitted"):
+        copy(str(killed_twice), str(tmp_path / "copy.db"))
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -134,11 +170,11 @@ def test_a_copy_needs_neither_pandas_nor_matplotlib(killed_twice: Path, tmp_path
 def test_a_closed_pipe_ends_quietly(killed_twice: Path, tmp_path: Path) -> None:
     code = """if True:
         import os, sys
-        from labkit.journal.command import main
+        from labkit.cli import main
         read, write = os.pipe()
         os.close(read)
         os.dup2(write, 1)
-        sys.exit(main(["story", sys.argv[1], "demo"]))"""
+        sys.exit(main(["journal", "story", sys.argv[1], "demo"]))"""
     done = run_python("-c", code, str(killed_twice), cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
 
@@ -151,7 +187,7 @@ def test_output_is_utf8_in_any_locale(folder: Path, run_agent: RunAgent) -> None
     )
     assert run_agent("create", "t", "plan.json").code == 0
     assert run_agent("run", "t").code == 2
-    code = "import sys; from labkit.journal.command import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from labkit.cli import main; sys.exit(main(['journal', *sys.argv[1:]]))"
     env = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     done = run_python("-c", code, "story", "state.db", "t", env=env, cwd=folder)
     assert done.code == 0

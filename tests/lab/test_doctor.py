@@ -12,7 +12,7 @@ import pytest
 from labkit.errors import UsageError
 from labkit.lab import doctor
 from labkit.lab.doctor import MISSING, OK, WARN
-from tests.conftest import RunAgent
+from tests.conftest import RunAgent, run_python
 
 
 def test_a_package_that_does_not_exist_is_missing_and_says_what_to_do() -> None:
@@ -104,6 +104,15 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(doctor, "TIGHT_MB", 10**9)
     monkeypatch.setattr(doctor, "ENOUGH_MB", 10**9)
     assert doctor.check_disk(tmp_path).state == MISSING
+
+
+def test_a_folder_that_is_gone_is_told(folder: Path) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    code = f"import os, sys; os.rmdir({str(gone)!r}); from labkit.cli import main; sys.exit(main())"
+    ran = run_python("-c", code, "doctor", cwd=gone)
+    assert (ran.code, ran.err.count("\n")) == (66, 1)
+    assert "the current folder is gone; cd to one that exists" in ran.err
 
 
 def test_every_row_that_is_not_ok_says_what_to_do() -> None:

@@ -1,12 +1,14 @@
 """Predict, then compare: recorded outside the notebook, compared with what was observed."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from labkit import lab
-from labkit.errors import BadInput, NotFound, UsageError
+from labkit.errors import BadInput, NotFound, StorageFault, UsageError
 from labkit.lab import content, progress
 
 
@@ -48,7 +50,10 @@ def test_a_later_answer_replaces_the_earlier_and_keeps_the_others(begun: Path) -
     lab.predict("05.q2", "c")
     lab.predict("05.q1", "b")
     assert progress.predictions() == {"05.q1": "b", "05.q2": "c"}
-    assert [path.name for path in begun.iterdir() if path.is_file()] == ["progress.json"]
+    assert sorted(path.name for path in begun.iterdir() if path.is_file()) == [
+        "progress.json",
+        "progress.json.lock",
+    ]
 
 
 def test_the_end_counts_the_answers(begun: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,13 +123,38 @@ def test_a_question_belongs_to_its_notebook(begun: Path) -> None:
         lab.predict("05.q9", "a")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"predictions": 3}', "[" * 100_000])
 def test_a_file_that_is_not_ours_is_refused_and_kept(text: str, begun: Path) -> None:
     path = begun / "progress.json"
     path.write_text(text)
     with pytest.raises(BadInput, match="is not a progress file"):
         lab.predict("05.q1", "a")
     assert path.read_text() == text
+
+
+def test_a_place_that_cannot_keep_an_answer_is_told(begun: Path) -> None:
+    (begun / "progress.json").mkdir()
+    with pytest.raises(StorageFault, match=r"cannot read .*progress\.json: Is a directory"):
+        lab.predict("05.q1", "a")
+
+
+def test_a_home_that_is_no_folder_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "file"))
+    with pytest.raises(StorageFault, match=r"cannot make a folder in .*: Not a directory"):
+        lab.begin("05")
+
+
+def test_two_notebooks_lose_none_of_each_others_answers(home: Path) -> None:
+    code = """if True:
+        import sys
+        from labkit.lab import progress
+        for number in range(40):
+            progress.record_prediction(f"{sys.argv[1]}.{number}", "a")"""
+    argv = [sys.executable, "-c", code]
+    writers = [subprocess.Popen([*argv, name]) for name in ("00", "01")]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(progress.predictions()) == 80
 
 
 def test_every_answer_is_an_option_and_has_a_reason() -> None:

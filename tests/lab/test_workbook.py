@@ -1,11 +1,15 @@
 """The learner's copies: cleared, renewed only while untouched, never overwritten."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
+from labkit import cli
 from labkit.lab import content, workbook
 
 FIRST = "00-start-here.ipynb"
@@ -39,6 +43,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / entry.file).write_text(json.dumps(notebook("lab.begin()")), encoding="utf-8")
     (folder / "GLOSSARY.md").write_text("# Glossary\n", encoding="utf-8")
     monkeypatch.setattr(workbook, "originals", lambda: folder)
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))  # signatures go there
     return folder.parent
 
 
@@ -71,10 +76,11 @@ def test_open_copies_every_notebook_without_outputs(
     assert (checkout / "workbook/GLOSSARY.md").is_file()
 
 
+@pytest.mark.parametrize("number", ["05", "5"])
 def test_one_notebook_is_opened_by_its_number(
-    checkout: Path, capsys: pytest.CaptureFixture[str]
+    number: str, checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert workbook.open_command(["05"]) == 0
+    assert workbook.open_command([number]) == 0
     assert [p.name for p in (checkout / "workbook").glob("*.ipynb")] == [
         "05-nine-places-to-die.ipynb"
     ]
@@ -114,11 +120,33 @@ def test_a_changed_copy_is_never_overwritten(checkout: Path, newer: bool) -> Non
     assert copy.read_bytes() == before
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"nbformat": 4}'])
+def looks_like_one(**fields: object) -> str:
+    return json.dumps({**notebook("x"), **fields})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "[" * 100_000,
+        '{"nbformat": 4}',
+        looks_like_one(cells=[1]),
+        looks_like_one(cells=[{}]),
+        looks_like_one(cells=None),
+        looks_like_one(cells=[{"cell_type": "code", "source": 5}]),
+        looks_like_one(metadata=[]),
+    ],
+    ids=lambda text: text[:40],
+)
 def test_a_file_that_is_no_notebook_is_kept(checkout: Path, text: str) -> None:
     copy = checkout / "workbook" / FIRST
     copy.parent.mkdir()
     copy.write_text(text, encoding="utf-8")
+    assert workbook.open_command([]) == 0  # and the other notebooks are handed out
+    assert len(list(copy.parent.glob("*.ipynb"))) == len(content.notebooks())
     assert "not a readable notebook" in workbook.hand_out(content.notebook("00"), copy.parent)
     assert copy.read_text(encoding="utf-8") == text
 
@@ -133,7 +161,7 @@ def test_a_file_that_is_no_notebook_is_kept(checkout: Path, text: str) -> None:
 def test_a_wrong_number_is_one_line(
     argv: list[str], code: int, words: str, checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert workbook.open_command(argv) == code
+    assert cli.main(["open", *argv]) == code
     said = capsys.readouterr()
     assert words in said.err
     assert said.err.count("\n") == 1
@@ -150,5 +178,23 @@ def test_a_workbook_that_cannot_be_written_is_one_line(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (checkout / "workbook").write_text("a file in the way")
-    assert workbook.open_command([]) == 74
+    assert cli.main(["open"]) == 74
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_a_killed_command_left_is_removed(checkout: Path) -> None:
+    """A glossary is whole or not there: the next command copies it again."""
+    left = checkout / "workbook" / ".GLOSSARY.md.0123abcd.tmp"
+    left.parent.mkdir()
+    left.write_text("# Gloss")
+    workbook.open_command(["00"])
+    assert sorted(os.listdir(left.parent)) == [FIRST, "GLOSSARY.md"]
+
+
+def test_jupyterlab_trusts_a_copy_and_not_a_notebook_from_elsewhere(checkout: Path) -> None:
+    """Of one that it does not trust it warns in the terminal."""
+    workbook.open_command(["00"])
+    ours = checkout / "workbook" / FIRST
+    theirs = notebook("print('from elsewhere')")
+    assert NotebookNotary().check_signature(nbformat.read(ours, 4))
+    assert not NotebookNotary().check_signature(nbformat.reads(json.dumps(theirs), 4))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from labkit.crashpoints import CrashPoints
@@ -57,7 +58,8 @@ def main(argv: list[str]) -> int:
         )
         Naive(plan, crash).run()
     except LabkitError as error:
-        print(f"naive: {error}", file=sys.stderr)
+        with suppress(AttributeError, OSError, ValueError):  # nobody reads it: the code must do
+            sys.stderr.write(f"naive: {error}\n")
         return error.exit_code
     return 0
 
