@@ -19,6 +19,7 @@ from tests.restart.kit import (
     UNSHARE,
     Desk,
     Strace,
+    environment,
     needs_namespaces,
     needs_strace,
     refused,
@@ -111,6 +112,59 @@ def content(desk: Desk) -> dict[str, bytes]:
     return {
         name: (desk.folder / name).read_bytes() for name in names if (desk.folder / name).exists()
     }
+
+
+FLIPS = """
+import json, os, random, sys
+from labkit.restart.__main__ import main
+
+with open("state.db", "rb") as file:
+    good = file.read()
+chance = random.Random(20)
+for n in range(int(sys.argv[1])):
+    bad = bytearray(good)
+    at = chance.randrange(len(bad) if n % 2 else 4096)
+    bad[at] ^= 1 << chance.randrange(8)
+    for command in ("status", "export", "run"):
+        for name in ("d.db", "d.db-wal", "d.db-shm", "d.db-journal"):
+            if os.path.exists(name):
+                os.unlink(name)
+        with open("d.db", "wb") as file:
+            file.write(bad)
+        if (child := os.fork()) == 0:
+            os.dup2(os.open("out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+            os.dup2(1, 2)
+            code = 70
+            try:
+                code = main(["--db", "d.db", command, "t"])
+            finally:
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with open("out", errors="replace") as file:
+            print(json.dumps([at, command, code, file.read()[-300:]]), flush=True)
+"""
+
+
+def flip_bits(desk: Desk, times: int) -> None:
+    """One bit of a database of ours is another; each command says so or does not care."""
+    made(desk)
+    argv = [sys.executable, "-c", FLIPS, str(times)]
+    options = {"cwd": desk.folder, "env": environment(), "stdin": subprocess.DEVNULL}
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, **options)
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ends) == 3 * times
+    assert [end for end in ends if end[2] not in (0, 1, 2, 3, 64, 74, 75)] == []
+    assert sum(end[2] == 74 for end in ends) > times / 4  # the damage is seen
+
+
+def test_a_flipped_bit_of_a_database(desk: Desk) -> None:
+    flip_bits(desk, 50)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_many_flipped_bits_of_a_database(desk: Desk) -> None:
+    flip_bits(desk, 1000)
 
 
 def test_a_folder_is_no_database(desk: Desk) -> None:
