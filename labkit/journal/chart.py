@@ -10,9 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import NamedTuple, Protocol
 
-from labkit.errors import UnknownTask
 from labkit.journal.fold import Attempt, Lane, fold, lanes, pair
-from labkit.journal.reading import Event, plain, read_events, read_steps, snapshot
+from labkit.journal.reading import (
+    Event,
+    plain,
+    read_events,
+    read_steps,
+    snapshot,
+    unknown_task,
+)
 
 __all__ = ["MAX_LANES", "OUTCOMES", "Bar", "Chart", "Mark", "Source", "make_chart", "read_chart"]
 
@@ -85,7 +91,13 @@ class Chart(NamedTuple):
         ]
         parts += [f"{seen[word]} {word}" for word in (WITHOUT_ENTRY, KILLED, AT_WORK) if seen[word]]
         more = f" {self.cap_sentence}" if self.hidden else ""
-        return f"Timeline of task {plain(self.task)} ({self.status}): {', '.join(parts)}.{more}"
+        return f"Timeline of task {plain(self.task)} ({self.standing}): {', '.join(parts)}.{more}"
+
+    @property
+    def standing(self) -> str:
+        """The status. After a kill the tables go on saying "running", since nothing tells them."""
+        silent = self.status == "running" and AT_WORK not in self.endings
+        return f"{self.status}, as the tables say" if silent else self.status
 
     @property
     def cap_sentence(self) -> str:
@@ -108,9 +120,9 @@ def read_chart(
     path = source if isinstance(source, (str, os.PathLike)) else source.path
     with snapshot(os.fspath(path)) as reader:
         events = list(read_events(reader, task))
+        if not events:
+            raise unknown_task(reader, task)
         deduplicated = {step.idx for step in read_steps(reader, task) if step.deduplicated}
-    if not events:
-        raise UnknownTask(f"no task {task!r} in this journal; `SELECT id FROM tasks` lists them")
     return make_chart(events, deduplicated, killed, at_work)
 
 

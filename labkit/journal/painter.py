@@ -171,15 +171,19 @@ class _Painter:
             if chosen.any():
                 face, hatch = FACES[outcome]
                 collection = PolyCollection(
-                    self._corners(chosen), facecolors=face, edgecolors=self.ink.paper,
+                    self._corners(chosen, outcome == "no entry"), facecolors=face, edgecolors=self.ink.paper,
                     linewidths=0.6, hatch=hatch, zorder=2, in_layout=False,
                 )  # fmt: skip
                 self.axes.add_collection(collection, autolim=False)
 
-    def _corners(self, chosen: Any) -> Any:
+    def _corners(self, chosen: Any, torn: bool) -> Any:
+        """A rectangle for each bar. One without an end is torn off: nobody knows how long it was."""
         left, right, y = self.left[chosen], self.right[chosen], self.y[chosen]
-        x_of_corners = np.stack([left, right, right, left], axis=1)
-        y_of_corners = np.stack([y - 0.22, y - 0.22, y + 0.22, y + 0.22], axis=1)
+        tooth = np.minimum((right - left) / 3, self.span * SHORTEST)
+        edge = [right, right - tooth, right, right - tooth, right] if torn else [right, right]
+        height = np.linspace(-0.22, 0.22, len(edge))
+        x_of_corners = np.stack([left, *edge, left], axis=1)
+        y_of_corners = y[:, None] + np.array([-0.22, *height, 0.22])
         return np.stack([x_of_corners, y_of_corners], axis=2)
 
     def marks(self) -> None:
@@ -252,7 +256,7 @@ class _Painter:
         )
 
     def title(self) -> None:
-        text = f"Task {_drawable(plain(self.chart.task))}: {self.chart.status}"
+        text = f"Task {_drawable(plain(self.chart.task))}: {self.chart.standing}"
         if self.chart.hidden:
             text += f"\n{self.chart.cap_sentence}"
         self.axes.set_title(

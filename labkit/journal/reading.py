@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from labkit.database import Database
-from labkit.errors import BadInput, NotFound, StorageFault
+from labkit.errors import BadInput, NotFound, StorageFault, UnknownTask
 
 __all__ = [
     "EVENT_COLUMNS",
@@ -31,6 +31,7 @@ __all__ = [
     "read_steps",
     "read_tasks",
     "snapshot",
+    "unknown_task",
 ]
 
 EVENT_COLUMNS = (
@@ -197,6 +198,14 @@ def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
         FROM steps WHERE {where} ORDER BY task_id, idx"""
     rows = _rows(reader, query, values)
     return [StepRow._make((*row[:5], bool(row[5]), bool(row[6]))) for row in rows]
+
+
+def unknown_task(reader: Reader, task: str) -> UnknownTask:
+    """The error that names the tasks there are, the first ten of them."""
+    known = [plain(row.id) for row in read_tasks(reader)]
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    there = f"it has {', '.join(known[:10])}{more}" if known else "it holds none yet"
+    return UnknownTask(f"no task {plain(task)!r} in this journal; {there}")
 
 
 def plain(text: str, limit: int = 60) -> str:

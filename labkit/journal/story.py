@@ -6,9 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from labkit.errors import UnknownTask
 from labkit.journal.fold import Lane, lanes
-from labkit.journal.reading import Event, plain, read_events, read_steps, snapshot
+from labkit.journal.reading import (
+    Event,
+    plain,
+    read_events,
+    read_steps,
+    snapshot,
+    unknown_task,
+)
 
 __all__ = ["sentences", "tell"]
 
@@ -17,9 +23,9 @@ def tell(path: str, task: str) -> str:
     """A sentence on each line. Raises UnknownTask, and what `snapshot` raises."""
     with snapshot(path) as reader:
         events = list(read_events(reader, task))
+        if not events:
+            raise unknown_task(reader, task)
         steps = read_steps(reader, task)
-    if not events:
-        raise UnknownTask(f"no task {task!r} in this journal; `SELECT id FROM tasks` lists them")
     return "\n".join(sentences(events, {step.idx for step in steps if step.deduplicated}))
 
 

@@ -19,6 +19,8 @@ from labkit.journal.reading import plain
 
 __all__ = ["timeline_text"]
 
+COLUMNS = 80
+
 Part = TypeVar("Part", Bar, Mark)
 
 _FILL = {"finished": "=", "deduplicated": ":", "error": "x", "no entry": "/"}
@@ -60,7 +62,18 @@ def timeline_text(
         f"{name:<{margin}}  {lane:<{length}}  {ending}"
         for name, lane, ending in zip(names, lanes, chart.endings, strict=True)
     ]
-    return "\n".join([chart.summary, *lines, *_legend(lanes)])
+    return "\n".join([*_wrap(chart.summary.split(" ")), *lines, *_wrap(_legend(lanes))])
+
+
+def _wrap(parts: list[str]) -> list[str]:
+    """Lines that fit the narrowest terminal, however wide the bars are; no part is divided."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + 1 + len(part) <= COLUMNS:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 class _Scale:
@@ -114,7 +127,7 @@ def _draw_bar(cells: dict[int, str], scale: _Scale, bar: Bar) -> int:
 
 def _legend(lanes: list[str]) -> list[str]:
     used = set("".join(lanes))
-    words = ", ".join(word for character, word in _WORDS.items() if character in used)
-    if "[" in used:
-        words = f"[n attempt at step n, by order of entries; {words}"
-    return [words] if words else []
+    parts = [f"{word}," for character, word in _WORDS.items() if character in used]
+    if parts:
+        parts[-1] = parts[-1][:-1]
+    return ["[n attempt at step n, by order of entries;", *parts] if "[" in used else parts

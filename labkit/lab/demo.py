@@ -22,6 +22,7 @@ __all__ = ["main"]
 TASK = "notes"
 # The most dangerous of the nine places: the report is published and the journal does not know it.
 CRASH_AT = "after_effect:2"
+WIDTH = 56  # of the bars: with the name of the run and its end, a terminal of 80 columns
 
 
 def main(argv: list[str]) -> int:
@@ -52,7 +53,8 @@ def _show(folder: Folder) -> bool:
     kept = (created.code, killed.killed, resumed.code) == (0, True, 0) and _count(folder) == 1
     if kept:
         print(
-            "Step 2 was tried twice, and the world has one report. The folder is gone; see make lab"
+            "Step 2 was tried twice, and the world has one report. The demo's folder is\n"
+            "removed. `make lab` does the same in JupyterLab, where you can look closer."
         )
     else:
         print("This is not what the agent promises: a kill, then exit 0, and one report.")
@@ -69,7 +71,7 @@ def _type(folder: Folder, command: str, **agent: str) -> Result:
 def _look(folder: Folder, title: str) -> None:
     print(f"{title} (reports published: {_count(folder)}):\n")
     print(*_steps(folder), sep="\n")
-    print(f"\n{timeline_text(str(folder.database), TASK, killed=RUN_IDS[:1], width=72)}\n")
+    print(f"\n{timeline_text(str(folder.database), TASK, killed=RUN_IDS[:1], width=WIDTH)}\n")
 
 
 def _steps(folder: Folder) -> Iterator[str]:

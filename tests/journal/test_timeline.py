@@ -114,7 +114,8 @@ def test_the_table_twin(killed_twice: Path) -> None:
 
 
 TEXT = f"""\
-{SUMMARY}
+{SUMMARY[:79]}
+{SUMMARY[80:]}
 run 00000001            [0==]     [1//?                                                ended \
 without an entry
 run 00000002                           R         [1==]     [2//?                       ended \
@@ -126,7 +127,27 @@ run 00000003                                                    R         [2::] 
 def test_the_text_twin(killed_twice: Path) -> None:
     text = timeline_text(killed_twice, "demo")
     assert text.startswith(TEXT)
-    assert text.splitlines()[-1].startswith("[n attempt at step n, by order of entries; = finished")
+    legend = text.removeprefix(TEXT).splitlines()
+    assert legend[0].startswith("[n attempt at step n, by order of entries; = finished")
+    assert max(map(len, legend)) <= 80
+    assert all(line.endswith(",") for line in legend[:-1])  # no explanation is cut in two
+
+
+@pytest.mark.parametrize(
+    ("at_work", "status"), [((), "running, as the tables say"), (["00000001"], "running")]
+)
+def test_running_is_what_the_tables_say(at_work: list[str], status: str, left_open: Path) -> None:
+    """After a kill they go on saying it: nothing told them."""
+    figure = timeline(left_open, "demo", at_work=at_work)
+    assert repr(figure).startswith(f"Timeline of task demo ({status}): ")
+    assert f"Task demo: {status}" in figure.axes[0].get_title(loc="left")
+
+
+def test_a_bar_without_an_end_is_torn_off(killed_twice: Path) -> None:
+    """It has more corners than a rectangle, and stays inside the same box."""
+    lanes, *bars = timeline(killed_twice, "demo").axes[0].collections
+    corners = {len(path.vertices) for bar in bars for path in bar.get_paths()}
+    assert len(corners) == 2
 
 
 def test_killed_is_what_the_caller_knows(killed_twice: Path) -> None:
@@ -136,7 +157,8 @@ def test_killed_is_what_the_caller_knows(killed_twice: Path) -> None:
     assert "1 killed, 1 at work." in repr(figure)
     endings = [
         line.rsplit("  ", 1)[1]
-        for line in timeline_text(killed_twice, "demo", **known).splitlines()[1:4]
+        for line in timeline_text(killed_twice, "demo", **known).splitlines()
+        if line.startswith("run ")
     ]
     assert endings == ["killed", "at work", "done"]
     assert {"killed", "at work"} < set(timeline_table(killed_twice, "demo", **known)["what"])
@@ -241,7 +263,8 @@ def test_few_collections_however_many_bars() -> None:
 
 def test_bars_of_many_events_stay_within_the_width(killed_twice: Path) -> None:
     for width in (1, 7, 40, 100):
-        lines = timeline_text(killed_twice, "demo", width=width).splitlines()[1:4]
+        text = timeline_text(killed_twice, "demo", width=width)
+        lines = [line for line in text.splitlines() if line.startswith("run ")]
         margin = len("run 00000001  ")
         assert max(len(line[margin:].split("  ended")[0].rstrip()) for line in lines) <= width + 8
 
