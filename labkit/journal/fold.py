@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from labkit.errors import BadInput
 from labkit.journal.reading import Event
 
 __all__ = ["CLOSERS", "KINDS", "Attempt", "Lane", "StepNow", "TaskNow", "fold", "lanes", "pair"]
@@ -18,6 +19,8 @@ KINDS = (  # in the order of a task's life
     "task_created", "run_started", "step_recovered", "step_started", "step_finished",
     "step_error", "task_done", "task_failed", "task_retried",
 )  # fmt: skip
+
+MAX_STEPS = 1_000_000
 
 CLOSERS = ("step_finished", "step_recovered", "step_error")  # each closes one step_started
 
@@ -53,7 +56,10 @@ def fold(events: Iterable[Event]) -> dict[str, TaskNow]:
 
 
 def _created(event: Event) -> TaskNow:
-    return TaskNow(steps=[StepNow() for _ in range(event.detail("steps", int) or 0)])
+    count = event.detail("steps", int) or 0
+    if count > MAX_STEPS:  # a number written by hand must not take the memory of this machine
+        raise BadInput(f"event {event.seq}: a plan of {count} steps; the journal was altered")
+    return TaskNow(steps=[StepNow() for _ in range(count)])
 
 
 def _apply(task: TaskNow, event: Event) -> None:

@@ -200,7 +200,7 @@ def _typed(name: str, values: Sequence[Any]) -> Any:
         if isinstance(dtype, tuple):
             return _words(values, dtype)
         return _integers(values) if dtype == "Int64" else pd.array(values, dtype=dtype)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"column {name} was altered by hand: {error}") from None
 
 

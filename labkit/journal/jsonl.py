@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.database import Database, connect
 from labkit.errors import BadInput, NotFound, StorageFault
-from labkit.journal.reading import Reader, snapshot
+from labkit.journal.reading import Reader, plain, snapshot
 from labkit.jsonvalues import to_json
 
 __all__ = ["export", "load"]
@@ -101,9 +101,11 @@ def _lines(reader: Reader, table: str) -> Iterator[str]:
     for row in reader.tuples(f"SELECT {', '.join(names)} FROM {table} ORDER BY rowid"):
         try:
             values = dict(zip(names, map(_shown, names, row), strict=True))
-        except ValueError:
-            raise BadInput(f"a row of {table} is not JSON; it was altered by hand: {row}") from None
-        yield json.dumps({"table": table, **values}, ensure_ascii=False, separators=(",", ":"))
+            line = {"table": table, **values}
+            yield json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        except (ValueError, TypeError, RecursionError):  # TypeError: bytes
+            shown = plain(repr(row), 200)
+            raise BadInput(f"a row of {table} was altered by hand: {shown}") from None
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -335,7 +335,7 @@ def _step_differs(row: StepRow, task: TaskNow | None) -> Iterator[Finding]:
 
 
 def _not_judged(law: int, reason: str) -> Verdict:
-    return Verdict(law, PROMISES[law], NOT_JUDGED, reason)
+    return Verdict(law, PROMISES[law], NOT_JUDGED, plain(reason, 300))
 
 
 def _step(event: Event) -> str:

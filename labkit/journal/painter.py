@@ -170,14 +170,15 @@ class _Painter:
             chosen = outcome_of == outcome
             if chosen.any():
                 face, hatch = FACES[outcome]
+                corners = self._corners(chosen, torn=outcome == "no entry")
                 collection = PolyCollection(
-                    self._corners(chosen, outcome == "no entry"), facecolors=face, edgecolors=self.ink.paper,
+                    corners, facecolors=face, edgecolors=self.ink.paper,
                     linewidths=0.6, hatch=hatch, zorder=2, in_layout=False,
                 )  # fmt: skip
                 self.axes.add_collection(collection, autolim=False)
 
     def _corners(self, chosen: Any, torn: bool) -> Any:
-        """A rectangle for each bar. One without an end is torn off: nobody knows how long it was."""
+        """A rectangle for each bar. One without an end is torn off: its length is unknown."""
         left, right, y = self.left[chosen], self.right[chosen], self.y[chosen]
         tooth = np.minimum((right - left) / 3, self.span * SHORTEST)
         edge = [right, right - tooth, right, right - tooth, right] if torn else [right, right]

@@ -57,7 +57,7 @@ class Event(NamedTuple):
         """One field of the data, or None. Raises BadInput where it is of another kind."""
         try:
             value = json.loads(self.data).get(name)
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadInput(
                 f"event {self.seq}: its data is not a JSON object; the journal was altered by hand"
             ) from None
@@ -91,6 +91,8 @@ class Reader(Database):
         try:
             cursor = self._cursor(sql, values)
             return [column[0] for column in cursor.description or ()], list(cursor)
+        except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
+            raise self._fault(error) from error
         except (sqlite3.Error, ValueError, OverflowError) as error:
             raise self._refusal(error) from error
 
@@ -104,7 +106,7 @@ class Reader(Database):
             cursor = self._cursor(sql, values)
             while piece := cursor.fetchmany(250):
                 yield piece
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise self._fault(error) from error
 
     def _cursor(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
@@ -117,7 +119,7 @@ class Reader(Database):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_READONLY:
             return BadInput("a journal is read-only here: this statement would write; use SELECT")
-        if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE):
+        if code in _MISTAKES:
             return BadInput(f"SQLite cannot run this query: {error}")
         return self._fault(error)
 
@@ -171,7 +173,8 @@ def read_events(
     if until is not None:
         where, values = f"{where} AND seq <= ?", (*values, until)
     query = f"{_SELECT} WHERE {where} AND seq > ? ORDER BY seq"
-    return map(Event._make, _rows(reader, query, (*values, after)))
+    pieces = reader.pieces(query, (*values, after)) if reader.has_journal else ()
+    return (Event._make(row) for piece in pieces for row in _checked(piece))
 
 
 def read_columns(reader: Reader, task: str | None = None) -> list[list[Any]]:
@@ -180,7 +183,7 @@ def read_columns(reader: Reader, task: str | None = None) -> list[list[Any]]:
     columns: list[list[Any]] = [[] for _ in EVENT_COLUMNS]
     query = f"{_SELECT} WHERE {where} ORDER BY seq"
     for piece in reader.pieces(query, values) if reader.has_journal else ():
-        for column, part in zip(columns, zip(*piece, strict=True), strict=True):
+        for column, part in zip(columns, zip(*_checked(piece), strict=True), strict=True):
             column.extend(part)
     return columns
 
@@ -202,7 +205,7 @@ def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
 
 def unknown_task(reader: Reader, task: str) -> UnknownTask:
     """The error that names the tasks there are, the first ten of them."""
-    known = [plain(row.id) for row in read_tasks(reader)]
+    known = [plain(str(row.id)) for row in read_tasks(reader)]
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     there = f"it has {', '.join(known[:10])}{more}" if known else "it holds none yet"
     return UnknownTask(f"no task {plain(task)!r} in this journal; {there}")
@@ -214,6 +217,30 @@ def plain(text: str, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
+def _checked(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows. Raises BadInput for a value that no agent writes: SQLite keeps any in any column.
+
+    By columns, since a million rows are to be looked through in a fraction of a second.
+    """
+    for name, values in zip(EVENT_COLUMNS, zip(*rows, strict=True), strict=True):
+        allowed, what = _TYPES[name]
+        right = allowed.issuperset(map(type, values))
+        if not right or (name == "ts" and not _are_times(values)):
+            at = next(i for i, value in enumerate(values) if not _is_right(name, value))
+            raise BadInput(
+                f"event {rows[at][0]}: its {name} is no {what}; the journal was altered by hand"
+            )
+    return rows
+
+
+def _is_right(name: str, value: Any) -> bool:
+    return type(value) in _TYPES[name][0] and (name != "ts" or _are_times([value]))
+
+
+def _are_times(values: Sequence[float]) -> bool:
+    return min(values) >= YEAR_1 and max(values) < YEAR_10000
+
+
 def _rows(reader: Reader, query: str, values: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     return reader.tuples(query, values) if reader.has_journal else iter(())
 
@@ -222,6 +249,18 @@ def _of_task(column: str, task: str | None) -> tuple[str, tuple[Any, ...]]:
     return ("TRUE", ()) if task is None else (f"{column} = ?", (task,))
 
 
+_NUMBER, _TEXT = frozenset({int, float}), frozenset({str})
+_TYPES = {
+    **dict.fromkeys(("task_id", "kind", "data"), (_TEXT, "text")),
+    **dict.fromkeys(("run_id", "owner", "step"), (_TEXT | {type(None)}, "text")),
+    **dict.fromkeys(("step_idx", "attempt"), (frozenset({int, type(None)}), "whole number")),
+    "seq": (frozenset({int}), "whole number"),
+    "ts": (_NUMBER, "time in Unix seconds"),
+}
+YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # what a calendar can say
+_MISTAKES = (
+    sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG,
+)  # fmt: skip
 _SELECT = f"SELECT {', '.join(EVENT_COLUMNS)} FROM journal"
 _NO_INDEX = (
     sqlite3.SQLITE_CANTOPEN,

@@ -108,7 +108,7 @@ def _step(event: Event, first: str = "s") -> str:
 
 
 def _list(indexes: list[int]) -> str:
-    return f"step{'' if len(indexes) == 1 else 's'} {', '.join(map(str, indexes))}"
+    return f"step{'' if len(indexes) == 1 else 's'} {plain(', '.join(map(str, indexes)))}"
 
 
 def _line(value: object) -> str:

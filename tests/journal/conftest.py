@@ -55,8 +55,9 @@ def tamper(killed_twice: Path, tmp_path: Path) -> Tamper:
         database = sqlite3.connect(path)
         for trigger in database.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
             database.execute(f"DROP TRIGGER {trigger[0]}")
+        database.execute("PRAGMA ignore_check_constraints = ON")
         for statement in statements:
-            database.execute(statement)
+            database.executescript(statement)
         database.commit()
         database.close()
         return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -18,7 +19,7 @@ import pytest
 
 from labkit import guard
 from labkit.errors import BadInput, NotFound, StorageFault, UnknownTask
-from labkit.journal import Journal
+from labkit.journal import Journal, copy, timeline
 from tests.conftest import RunAgent
 from tests.journal.conftest import Tamper
 
@@ -188,8 +189,94 @@ def test_an_interrupted_creation_is_a_journal_without_rows(tmp_path: Path) -> No
 
 
 def test_a_value_of_another_type_is_one_line(tamper: Tamper) -> None:
-    with pytest.raises(BadInput, match="column attempt was altered by hand"):
-        Journal(tamper("UPDATE events SET attempt = 'two' WHERE seq = 3")).events()
+    with pytest.raises(BadInput, match="column attempts was altered by hand"):
+        Journal(tamper("UPDATE steps SET attempts = 9e999")).steps()
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("attempt = 'two'", "attempt"),
+        ("attempt = 1e300", "attempt"),
+        ("step_idx = 'abc' || char(27, 10)", "step_idx"),
+        ("run_id = x'00ff'", "run_id"),
+        ("owner = x'00ff'", "owner"),
+        ("step = x'00ff'", "step"),
+        ("kind = x'00ff'", "kind"),
+        ("ts = NULL", "ts"),
+        ("ts = 'now'", "ts"),
+        ("ts = x'00'", "ts"),
+        ("ts = 9e999", "ts"),
+        ("ts = 1e300", "ts"),
+        ("ts = -1e12", "ts"),
+    ],
+)
+def test_a_value_that_no_agent_writes_is_one_line(change: str, name: str, tamper: Tamper) -> None:
+    """SQLite keeps any value in any column; every reader says the same, and never guesses."""
+    path = tamper(UNTYPED, f"UPDATE events SET {change} WHERE seq = 4")
+    journal = Journal(path)
+    readers: list[Callable[[], object]] = [
+        journal.events, journal.attempts, journal.runs, journal.laws, lambda: journal.at(15),
+        lambda: journal.story("demo"), lambda: timeline(path, "demo", by="time"),
+    ]  # fmt: skip
+    for read in readers:
+        with pytest.raises(BadInput, match=f"event 4: its {name} is no .*altered by hand"):
+            read()
+    assert len(journal.sql("SELECT * FROM events WHERE seq = 4")) == 1  # to look at it
+
+
+# A table that takes anything, also what NOT NULL and an affinity would refuse or convert.
+UNTYPED = """
+    CREATE TABLE any_events AS SELECT * FROM events; DROP VIEW journal; DROP TABLE events;
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, ts, task_id, run_id, kind, step_idx, data, owner,
+        step, attempt);
+    INSERT INTO events SELECT seq, ts, task_id, run_id, kind, step_idx, data, owner, step, attempt
+        FROM any_events;
+    CREATE VIEW journal AS SELECT seq, ts, task_id, run_id, owner, kind, step_idx, step, attempt,
+        data FROM events"""
+
+
+def test_a_plan_of_no_size_takes_no_memory(tamper: Tamper) -> None:
+    steps = f"json_set(data, '$.steps', {10**12})"
+    journal = Journal(tamper(f"UPDATE events SET data = {steps} WHERE kind = 'task_created'"))
+    for read in (journal.laws, lambda: journal.at(15), lambda: timeline(journal, "demo")):
+        with pytest.raises(BadInput, match="event 1: a plan of 1000000000000 steps"):
+            read()
+
+
+def test_what_a_terminal_would_obey_is_never_printed(tamper: Tamper) -> None:
+    data = json.dumps({"recovered": ["\x1b[31m\n"]})
+    journal = Journal(tamper(f"UPDATE events SET data = '{data}' WHERE seq = 7"))
+    assert journal.story("demo").splitlines()[7].endswith(r"recovered step \x1b[31m\n.")
+
+
+def test_what_cannot_be_judged_is_told_in_one_line(tamper: Tamper) -> None:
+    renamed = "task_id = task_id || char(27, 10)"
+    open_task = tamper(
+        *(f"UPDATE {table} SET {renamed}" for table in ("steps", "events")),
+        f"UPDATE tasks SET {renamed.replace('task_id', 'id')}",
+        "DELETE FROM events WHERE seq > 3",
+    )
+    verdicts = repr(Journal(open_task).laws())
+    assert "is open (seq 3)" in verdicts
+    assert "\x1b" not in verdicts
+    assert len(verdicts.splitlines()) == 6
+
+
+def test_a_damaged_schema_is_a_fault_of_the_storage(killed_twice: Path, tmp_path: Path) -> None:
+    """SQLite quotes it in its message, which is then no UTF-8."""
+    path = tmp_path / "damaged.db"
+    copy(str(killed_twice), str(path))
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.find(b"CREATE VIEW journal") + 3] = 0xFC
+    path.write_bytes(damaged)
+    with pytest.raises(StorageFault, match=r"damaged\.db"):
+        Journal(path)
+
+
+def test_a_query_for_too_much_is_a_mistake(killed_twice: Path) -> None:
+    with pytest.raises(BadInput, match="too big"):
+        Journal(killed_twice).sql("SELECT zeroblob(2000000000)")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +285,7 @@ def test_a_value_of_another_type_is_one_line(tamper: Tamper) -> None:
         ("x", "event 7: its data is not a JSON object"),
         ("[]", "event 7: its data is not a JSON object"),
         ("", "event 7: its data is not a JSON object"),
+        ("[" * 100_000, "event 7: its data is not a JSON object"),
         ('{"recovered": 1}', "event 7: 'recovered' in its data is no list"),
     ],
 )

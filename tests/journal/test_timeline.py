@@ -145,7 +145,7 @@ def test_running_is_what_the_tables_say(at_work: list[str], status: str, left_op
 
 def test_a_bar_without_an_end_is_torn_off(killed_twice: Path) -> None:
     """It has more corners than a rectangle, and stays inside the same box."""
-    lanes, *bars = timeline(killed_twice, "demo").axes[0].collections
+    _, *bars = timeline(killed_twice, "demo").axes[0].collections
     corners = {len(path.vertices) for bar in bars for path in bar.get_paths()}
     assert len(corners) == 2
 
