@@ -26,8 +26,8 @@ class Database:
     """One connection; what SQLite cannot do leaves as StorageFault or StorageBusy with a cause."""
 
     def __init__(self, path: str, mode: str) -> None:
-        # Absolute, since a tool may change the folder; not resolved, so that a moved symlink shows.
-        self.path, self._seen, self._size = os.path.abspath(path), (0, 0, 0), 0
+        self.path = os.path.abspath(path)  # a tool may change the folder; a moved symlink must show
+        self._seen, self._size, self._rw = (0, 0, 0), 0, mode == "rw"
         self.check_file()
         raw = os.fsencode(self.path)
         quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
@@ -39,7 +39,7 @@ class Database:
         self._sql.row_factory = sqlite3.Row
         try:
             self.value("SELECT count(*) FROM sqlite_schema")  # the first read may roll back what a
-            self._size = 0  # killed process left, and so shorten the file
+            self._seen, self._size = (*self._seen[:2], 0), 0  # killed process left, or find no -wal
             self.check_file()
         except BaseException:
             self.close()
@@ -78,7 +78,7 @@ class Database:
         """Raises StorageFault unless path and -wal are the files that were opened, no shorter."""
         with storage_faults(f"{self.path} is gone"):
             file = os.stat(self.path)
-        one = stat.S_ISREG(file.st_mode) and file.st_nlink == 1  # each name has a -wal of its own
+        one = stat.S_ISREG(file.st_mode) and (file.st_nlink == 1 or not self._rw)  # a -wal per name
         ensure(one, StorageFault(f"{self.path} is no regular file with one name; use another --db"))
         now = (file.st_dev, file.st_ino, _inode(f"{self.path}-wal"))
         same = all(old in (0, new) for old, new in zip(self._seen, now, strict=True))
@@ -127,7 +127,10 @@ def connect(path: str, schema: Schema, *, create: bool = False) -> Database:
     """Opens for writing; with `create`, makes the file, or goes on where a creation was cut off.
     Raises what `look` raises, before anything is written; StorageBusy after 10 seconds."""
     if create:
-        _touch(path)
+        folder = os.path.dirname(os.path.abspath(path))
+        ensure(os.path.isdir(folder), NotFound(f"{folder} is no folder; make it first"))
+        with storage_faults(f"cannot create {path}"), suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     end = time.monotonic() + BUSY_S
     while True:
         try:
@@ -152,13 +155,6 @@ def _connect(path: str, schema: Schema) -> Database:
                 for statement in schema[2] + marks:
                     database.execute(statement)
     return database
-
-
-def _touch(path: str) -> None:
-    folder = os.path.dirname(os.path.abspath(path))
-    ensure(os.path.isdir(folder), NotFound(f"{folder} is no folder; make it first"))
-    with storage_faults(f"cannot create {path}"), suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
 def _inode(path: str) -> int:

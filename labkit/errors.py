@@ -80,8 +80,7 @@ def ensure(holds: object, error: BaseException) -> None:
         raise error
 
 
-def describe(error: BaseException) -> str:
-    """Any exception in words: valid UTF-8, at most 2,000 characters."""
+def describe(error: BaseException) -> str:  # valid UTF-8, at most 2,000 characters
     try:
         text = str.__str__(str(error))  # exactly a str, whatever a learner's class returned
     except BaseException:  # its __str__ raised, perhaps a SystemExit; the journal needs a line
@@ -91,8 +90,7 @@ def describe(error: BaseException) -> str:
 
 
 @contextmanager
-def storage_faults(doing: str) -> Iterator[None]:
-    """Around our own use of the file system: an OSError is a StorageFault. Never around a tool."""
+def storage_faults(doing: str) -> Iterator[None]:  # never around a tool: its OSError is its own
     try:
         yield
     except OSError as error:

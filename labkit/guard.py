@@ -59,14 +59,18 @@ def start(argv: list[str], **options: Any) -> Guarded:
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide how argv ended
     told, tell = os.pipe()
-    try:
-        script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell), *argv]
-        options |= {"stdin": subprocess.PIPE, "pass_fds": [tell], "start_new_session": True}
-        guard = subprocess.Popen(script, **options)
-    finally:
-        os.close(tell)
-        with os.fdopen(told, "rb") as answer:
+    script = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(tell), *argv]
+    options |= {"stdin": subprocess.PIPE, "pass_fds": [tell], "start_new_session": True}
+    with os.fdopen(told, "rb") as answer:
+        try:
+            guard = subprocess.Popen(script, **options)
+        finally:
+            os.close(tell)
+        try:
             pid = int(answer.readline() or -1)
+        except BaseException:  # Ctrl-C: nobody will hold the guard, and a traceback holds its pipe
+            guard.communicate()  # closes the pipe: the group ends
+            raise
     if pid < 0:
         guard.communicate()
         raise OSError(-pid, os.strerror(-pid), argv[0])
