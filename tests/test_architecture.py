@@ -49,7 +49,8 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
             assert node.level == 0, "absolute imports only"
             # `from labkit import clock` imports the module clock.
             if node.module == "labkit":
-                yield from (f"labkit.{alias.name}" for alias in node.names)
+                modules = [alias.name for alias in node.names if alias.name != "__version__"]
+                yield from (f"labkit.{name}" for name in modules)
             else:
                 yield node.module or ""
 
