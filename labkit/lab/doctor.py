@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         line = f"{self.state:<8} {self.what:<20} {self.value}"
-        return f"{line}\n{'':<8} {'':<20} -> {self.todo}" if self.todo else line
+        return f"{line}\n{'':<8} -> {self.todo}" if self.todo else line
 
 
 def rows() -> list[Row]:

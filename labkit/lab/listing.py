@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 __all__ = ["Listing", "show_diff", "show_source"]
@@ -30,17 +30,21 @@ class Listing:
         return f"{fence}{self.language}\n{self.text}\n{fence}"
 
 
-def show_source(code: Sourced) -> Listing:
-    """The lines of a function, a class or a module, as Python runs them."""
-    return Listing(_source(code), "python")
+def show_source(code: Sourced, only: str = "") -> Listing:
+    """The lines of a function, a class or a module, as Python runs them.
+
+    `only` is a regular expression: the other lines become `...`, and comments are left out, so that
+    an excerpt is narrow enough for a projector.
+    """
+    return Listing(_source(code, only), "python")
 
 
-def show_diff(before: Sourced, after: Sourced) -> Listing:
+def show_diff(before: Sourced, after: Sourced, only: str = "") -> Listing:
     """From one source to the other: lines with - go, lines with + come, the others stay.
 
-    A line that is only indented anew stays.
+    A line that is only indented anew stays. `only` is as in `show_source`.
     """
-    old, new = _source(before).splitlines(), _source(after).splitlines()
+    old, new = _source(before, only).splitlines(), _source(after, only).splitlines()
     match = difflib.SequenceMatcher(None, [x.strip() for x in old], [x.strip() for x in new], False)
     lines: list[str] = []
     for what, old_from, old_to, new_from, new_to in match.get_opcodes():
@@ -51,5 +55,16 @@ def show_diff(before: Sourced, after: Sourced) -> Listing:
     return Listing("\n".join(lines), "diff")
 
 
-def _source(code: Sourced) -> str:
-    return textwrap.dedent(inspect.getsource(code))
+def _source(code: Sourced, only: str) -> str:
+    text = textwrap.dedent(inspect.getsource(code))
+    return "\n".join(_excerpt(text.splitlines(), only)) if only else text
+
+
+def _excerpt(lines: list[str], only: str) -> Iterator[str]:
+    left_out = False
+    for line in lines:
+        if re.search(only, line):
+            yield re.sub(r"  #.*", "", line)
+        elif not left_out:
+            yield re.sub(r"\S.*", "...", line)
+        left_out = not re.search(only, line)

@@ -5,6 +5,8 @@ A slip of the learner is told in one line and is no error: "Run All" must come t
 
 from __future__ import annotations
 
+import textwrap
+
 from labkit.errors import UsageError
 from labkit.lab import content, progress
 from labkit.lab.content import Question
@@ -13,6 +15,7 @@ from labkit.lab.process import NotReady
 __all__ = ["NO_ANSWER", "Predictions"]
 
 NO_ANSWER = "?"
+COLUMNS = 80
 
 
 class Predictions:
@@ -61,7 +64,7 @@ class Predictions:
         if late := self._late.get(question_id):
             print(f"       {_option(asked, late)}  (answered after the reveal)")
         print(f"       observed   {_option(asked, asked.answer)}")
-        print(asked.why.strip())
+        print(textwrap.fill(" ".join(asked.why.split()), COLUMNS))
 
     def summary(self) -> str:
         asked = content.questions(self._number)

@@ -65,15 +65,21 @@ class Trial(NamedTuple):
         )
 
 
-def crash_and_resume(folder: Folder, crash_at: str | None, *, unsafe: bool = False) -> Trial:
-    """Runs one trial in a fresh folder. `unsafe` takes the key from the effect: a plain append."""
+def crash_and_resume(
+    folder: Folder,
+    crash_at: str | None,
+    *,
+    unsafe: bool = False,
+) -> Trial:
+    """One trial in a fresh folder. `unsafe` takes the key from the effect."""
     effects = {"AGENT_UNSAFE_EFFECTS": "1"} if unsafe else {}
     crash = {"AGENT_CRASH_AT": crash_at} if crash_at else {}
     folder.start(f"agent create {TASK} plan.json", {}).finish()
     first = folder.start(f"agent run {TASK}", {**effects, **crash}).finish()
     second = folder.start(f"agent run {TASK}", effects).finish()
     seen = witness(folder)
-    return Trial(crash_at, folder, first, second, seen, judge_file(str(folder.database), seen))
+    verdicts = judge_file(str(folder.database), seen)
+    return Trial(crash_at, folder, first, second, seen, verdicts)
 
 
 def tabulate(trials: Iterable[Trial]) -> pd.DataFrame:

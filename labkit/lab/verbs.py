@@ -73,8 +73,8 @@ class OpenNotebook:
 
     @property
     def where(self) -> str:
-        """The first folder, from the folder that holds `.lab`: the same on every machine."""
-        return f"{home().name}/runs/{self.notebook.number}/{LATEST}/{self.folders[0].path.name}"
+        """The first folder, seen from the lab's home, so that it is the same on every machine."""
+        return f"runs/{self.notebook.number}/{LATEST}/{self.folders[0].path.name}"
 
     def close(self) -> list[Process]:
         return [process for folder in self.folders for process in folder.close()]
@@ -84,7 +84,10 @@ _open: list[OpenNotebook] = []  # at most one: a notebook has one kernel
 
 
 def begin(number: str | int) -> None:
-    """Makes a fresh run folder for the notebook and ends what an earlier `begin` left running."""
+    """Makes a fresh run folder for the notebook and ends what an earlier `begin` left running.
+
+    The folder it prints is in `.lab`, in the checkout, or in the folder `LABKIT_HOME`.
+    """
     notebook = content.notebook(number)
     if _open:
         _open.pop().close()

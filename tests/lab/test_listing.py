@@ -31,6 +31,24 @@ def test_the_source_is_what_python_runs() -> None:
     assert repr(lab.show_source(Naive._attempt)).startswith("def _attempt(self")
 
 
+def test_an_excerpt_says_where_it_leaves_out_lines() -> None:
+    assert repr(lab.show_source(changed, only="def|return")).splitlines() == [
+        "def changed(number: int) -> int:",
+        "    ...",
+        "    return kept",
+    ]
+    assert repr(lab.show_source(commented, only="def|pass")).splitlines() == [
+        "def commented() -> None:",
+        "    ...",
+        "    pass",
+    ]
+
+
+def commented() -> None:  # this is not shown
+    """Nor is this."""
+    pass  # noqa: PIE790 (something to show)
+
+
 def test_a_diff_keeps_what_is_only_indented_anew() -> None:
     assert repr(lab.show_diff(shown, changed)).splitlines() == [
         "-def shown(number: int) -> int:",

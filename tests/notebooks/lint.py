@@ -19,6 +19,7 @@ NotebookJSON = dict[str, Any]
 KNOWN_TAGS = {"setup", "control", "predict", "run"}
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 CELLS_PER_FIGURE = 9
+COLUMNS_MAX = 84  # of code and of what is printed: more is wrapped on a screen of 1280 x 720
 LINES_MAX, MEDIAN_LINES_MAX, CODE_CELLS = 25, 6, range(8, 26)
 
 
@@ -88,6 +89,7 @@ def _cell(cell: Cell) -> Iterator[str]:
         yield f"{where}: unknown tags {sorted(unknown)}; nbval ignores a misspelt one silently"
     if cell["cell_type"] == "code":
         yield from _python(text, where)
+        yield from _width(text, f"{where}: a line of code")
 
 
 def _python(text: str, where: str) -> Iterator[str]:
@@ -122,6 +124,8 @@ def _outputs(cell: Cell) -> Iterator[str]:
         if output.get("name") == "stderr":
             yield f"{where}: something was written to stderr"
         data = output.get("data", {})
+        printed = "".join(output.get("text", "")) + "".join(data.get("text/markdown", ""))
+        yield from _width(printed, f"{where}: a printed line")
         text = "".join(output.get("text", "")) + "".join(data.get("text/plain", ""))
         for what, pattern in VARYING.items():
             if re.search(pattern, text):
@@ -129,6 +133,12 @@ def _outputs(cell: Cell) -> Iterator[str]:
         if any(name.startswith("image/") for name in data):
             yield f"{where}: a bare image has no alternative text in JupyterLab"
         yield from _images("".join(data.get("text/html", "")), text, where)
+
+
+def _width(text: str, what: str) -> Iterator[str]:
+    widest = max(map(len, text.splitlines()), default=0)
+    if widest > COLUMNS_MAX:
+        yield f"{what} has {widest} columns, {COLUMNS_MAX} fit"
 
 
 def _markup(cell: Cell) -> str:
@@ -166,6 +176,8 @@ def _prose(notebook: NotebookJSON, entry: Notebook, glossary: str) -> Iterator[s
         yield "a heading level is skipped"
     if f"| {entry.minutes} |" not in prose:
         yield f"the table does not say {entry.minutes} minutes"
+    if f"| {_next(entry)} |" not in prose:
+        yield f"the table does not say {_next(entry)!r} as what comes next"
     for words in ("After this notebook you can", "## What is still wrong", "## Key points"):
         if words not in prose:
             yield f"no {words!r}"
@@ -175,6 +187,12 @@ def _prose(notebook: NotebookJSON, entry: Notebook, glossary: str) -> Iterator[s
         if f'id="{anchor}"' not in glossary:
             yield f"the glossary has no {anchor!r}"
     yield from _predictions(prose, code, entry)
+
+
+def _next(entry: Notebook) -> str:
+    order = content.notebooks()
+    later = order[order.index(entry) + 1 :]
+    return f"{later[0].number}, {later[0].title}" if later else "this is the last notebook"
 
 
 def _predictions(prose: str, code: str, entry: Notebook) -> Iterator[str]:
