@@ -128,6 +128,48 @@ def test_a_ctrl_c_at_the_terminal_is_not_for_the_command(alive: int) -> None:
     assert has_ended(alive)
 
 
+STARTING = """
+import os, sys, threading, time
+from labkit import guard
+sys.executable = os.path.abspath("slow")
+
+def tell():
+    while True:  # until the main thread has its guard and waits for what it answers
+        frame = sys._current_frames()[threading.main_thread().ident]
+        if frame.f_code.co_name == "start" and "guard" in frame.f_locals:
+            return print("waiting", flush=True)
+        time.sleep(0.001)
+
+threading.Thread(target=tell).start()
+before = set(os.listdir("/dev/fd"))
+try:
+    guard.start(["sh", "-c", sys.argv[1]])
+except KeyboardInterrupt as interrupt:  # whose traceback holds on to what start() had open
+    try:
+        while True:
+            os.waitpid(-1, 0)
+    except ChildProcessError:
+        print("all have ended", len(set(os.listdir("/dev/fd")) - before), flush=True)
+"""
+
+
+def test_an_interrupted_start_leaves_nothing_alive(alive: int, tmp_path: Path) -> None:
+    """The guard's interpreter is held up; Ctrl-C comes while its parent waits for the pid."""
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nread word <go\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    argv = [sys.executable, "-c", STARTING, "read word <go"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        assert parent.stdout.readline() == "waiting\n"
+        parent.send_signal(signal.SIGINT)
+        with open("go", "w") as go:
+            go.write("go\n")
+        said = select.select([parent.stdout], [], [], PATIENCE_S)[0] and parent.stdout.readline()
+        parent.kill()
+    assert said == "all have ended 0\n"
+
+
 def test_a_parent_that_dies_before_it_hears_the_pid(alive: int) -> None:
     """As the guard sees it: nobody reads what it tells, and then its input ends."""
     told, tell = os.pipe()

@@ -28,7 +28,7 @@ BAD_IDS = {
     "decomposed": "cafe\u0301",
     "digit": "\u0663",
 }
-FETCH = BUILT_IN_PLAN["steps"][0]
+FETCH, SUMMARIZE, _ = BUILT_IN_PLAN["steps"]
 
 
 def test_task_ids_that_create_accepts_run_can_open(desk: Desk) -> None:
@@ -95,6 +95,13 @@ BAD_PLANS: dict[str, tuple[Any, str]] = {
     "from itself": (steps({"from": 1}), "steps[1].input.from:"),
     "from a later step": (steps({"from": 2}, {"from": 0}), "steps[1].input.from:"),
     "from a negative step": (steps({"from": -1}), "steps[1].input.from:"),
+    "from the last step, counted from the end": (
+        {
+            "goal": "g",
+            "steps": [FETCH, {"tool": "write_artifact", "input": {"from": -1}}, SUMMARIZE],
+        },
+        "steps[1].input.from:",
+    ),
     "from true": (steps({"from": 0}, {"from": True}), "steps[2].input.from:"),
     "from false": (steps({"from": False}), "steps[1].input.from:"),
     "from 0.0": (steps({"from": 0.0}), "steps[1].input.from:"),

@@ -249,6 +249,47 @@ def turn(input, ctx, idem_key):
     assert desk.kinds()[-1] == "task_done"
 
 
+PAUSING = """
+import sqlite3
+_connect, _opened = sqlite3.connect, []
+
+def _pause(*args, **options):
+    _opened.append(args)
+    if str(len(_opened)) in os.environ.get("PAUSE", "").split(","):
+        print("waiting", flush=True)
+        open("gate").read()
+    return _connect(*args, **options)
+
+sqlite3.connect = _pause
+
+def turn(input, ctx, idem_key):
+    if os.environ.get("FAIL"):
+        raise ValueError
+    print("waiting", flush=True)
+    open("go").read()
+"""
+
+
+def test_two_runners_one_fails_and_is_retried_while_the_other_looks(desk: Desk) -> None:
+    """Never exit 0 without task_done: who finds the task running again is refused again."""
+    gate, go = desk.pipe("gate"), desk.pipe("go")
+    desk.tools(PAUSING)
+    desk.create({"goal": "g", "steps": [{"tool": "turn", "input": {}}]})
+    one = desk.start("run", "t", env={"PAUSE": "2,4"})
+    assert read_line(one) == "waiting"  # it has seen a pending task, and has the lock
+    delete_lock(desk)
+    assert desk.run("run", "t", env={"FAIL": "1"}).code == 2
+    tell(gate)
+    assert read_line(one) == "waiting"  # it has found a failed task, and looks again
+    two = desk.start("run", "--retry", "t")
+    assert read_line(two) == "waiting"
+    tell(gate)
+    refused(ended(one), 3, "another process")
+    tell(go)
+    assert ended(two).code == 0
+    assert desk.kinds()[-1] == "task_done"
+
+
 def delete(desk: Desk) -> None:
     for path in desk.folder.glob("state.db*"):
         path.unlink()
@@ -294,6 +335,7 @@ def test_database_with_a_second_name_is_refused(desk: Desk) -> None:
     desk.create()
     os.link(desk.db, desk.folder / "other.db")
     for name in ("state.db", "other.db"):
+        assert desk.run("--db", name, "status", "t").code == 0  # to read it does no harm
         refused(desk.run("--db", name, "run", "t"), 74, "one name")
     (desk.folder / "other.db").unlink()
     assert desk.run("run", "t").code == 0
