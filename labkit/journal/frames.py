@@ -61,7 +61,7 @@ class Verdicts(tuple[Verdict, ...]):
         return "\n".join(f"{v.law}  {v.promise}: {v.verdict} ({v.reason})" for v in self)
 
     def _repr_html_(self) -> str:
-        with pd.option_context("display.max_colwidth", None):
+        with pd.option_context("display.max_colwidth", None, "display.html.use_mathjax", False):
             return str(self.frame().to_html(escape=True))
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from labkit.database import Database, connect
 from labkit.errors import BadInput, NotFound, StorageFault
@@ -58,18 +58,20 @@ def load(source: str, target: str) -> None:
 def _insert(
     database: Database, known: dict[str, set[str]], row: dict[str, Any], where: str
 ) -> None:
-    table, names = row["table"], [name for name in row if name != "table"]
+    table, names = str(row["table"]), [name for name in row if name != "table"]
     # Only names of our own schema reach the SQL: text of a file never becomes code.
-    if table not in known or not known[table].issuperset(names):
+    if not names or table not in known or not known[table].issuperset(names):
         raise BadInput(f"{where}: no row of a journal, by its names")
     marks = ", ".join("?" * len(names))
-    values = [_stored(name, row[name]) for name in names]
     try:
+        values = [_stored(name, row[name]) for name in names]
         database.execute(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})", *values)
     except StorageFault as fault:
         if isinstance(fault.__cause__, sqlite3.IntegrityError):  # a key twice, an unknown status
             raise BadInput(f"{where}: no row of a journal: {fault.__cause__}") from None
         raise
+    except (ValueError, OverflowError, sqlite3.ProgrammingError) as error:  # no value of a column
+        raise BadInput(f"{where}: no row of a journal: {error}") from None
 
 
 def _columns(database: Database, table: str) -> list[str]:
@@ -88,12 +90,16 @@ def _read(source: str) -> list[dict[str, Any]]:
 
 def _parse(source: str, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except ValueError as error:
+        row = json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{source}, line {number} is not JSON: {error}") from None
     if not isinstance(row, dict) or "table" not in row:
         raise BadInput(f"{source}, line {number}: no row of a journal, it names no table")
     return row
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")  # Python's own reader takes NaN
 
 
 def _lines(reader: Reader, table: str) -> Iterator[str]:

@@ -6,6 +6,7 @@ Ids and times are fixed, so the demo prints the same on every machine; the kill 
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ def main(argv: list[str]) -> int:
         return 0
     if argv:
         raise UsageError(f"demo takes no argument, not {argv[0]!r}")
+    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal leaves no folder behind
+        if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="labkit-demo-") as parent:
         folder = fresh_folder(Path(parent), "demo")
         try:

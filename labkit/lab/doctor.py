@@ -129,6 +129,8 @@ def check_kernel(name: str = "python3") -> Row:
         starts = KernelManager(kernel_name=name).format_kernel_cmd()[0]
     except NoSuchKernel:
         return Row(MISSING, "kernel", f"{name} does not exist", INSTALL)
+    except Exception as error:  # whatever Jupyter makes of a damaged kernel.json
+        return Row(MISSING, "kernel", f"{name} is damaged ({type(error).__name__})", INSTALL)
     if _same_environment(starts, sys.executable):
         return Row(OK, "kernel", f"{name} starts {starts}")
     todo = f"{sys.executable} -m ipykernel install --sys-prefix --name {name}"

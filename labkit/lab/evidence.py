@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.lab.folder import Folder
@@ -59,8 +60,8 @@ def files(folder: Folder) -> list[str]:
 def find_reports(folder: Folder) -> list[Report]:
     """Every report in the artifacts folder, by name; each record of report.log is one."""
     found = []
-    for path in sorted(folder.artifacts.glob("[!.]*")):
-        text = path.read_text(encoding="utf-8")
+    for path in sorted(filter(Path.is_file, folder.artifacts.glob("[!.]*"))):
+        text = path.read_text(encoding="utf-8", errors="replace")
         if path.suffix == ".log":
             records = text.split(END_OF_RECORD)[:-1]  # a record without its end was cut by a kill
             found += [Report(path.name, None, record) for record in records]

@@ -11,9 +11,11 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -67,16 +69,19 @@ class Folder:
                 raise UsageError(f"{name} is no setting of an agent; use {', '.join(SETTINGS)}")
         typed, module = PROGRAMS[words[0]]
         given = {name: str(value) for name, value in agent.items()}  # AGENT_STEP_DELAY=60 too
-        started = Process(
-            number=len(self.processes) + 1,
-            typed=" ".join(
-                [*(f"{key}={value}" for key, value in given.items()), typed, *words[1:]]
-            ),
-            argv=[sys.executable, "-m", *module, *words[1:]],
-            folder=self.path,
-            environ={**self._environ(), **given},
-        )
-        self.processes.append(started)
+        settings = (f"{key}={value}" for key, value in given.items())
+        with _interrupt_waits() as interrupts:
+            started = Process(
+                number=len(self.processes) + 1,
+                typed=" ".join([*settings, typed, *words[1:]]),
+                argv=[sys.executable, "-m", *module, *words[1:]],
+                folder=self.path,
+                environ={**self._environ(), **given},
+            )
+            self.processes.append(started)
+        if interrupts:
+            started.close()
+            raise KeyboardInterrupt
         return started
 
     def close(self) -> list[Process]:
@@ -121,6 +126,23 @@ def new_directory(parent: Path, name: str | None = None) -> Path:
                 path.mkdir()
                 break
     return path
+
+
+@contextmanager
+def _interrupt_waits() -> Iterator[list[int]]:
+    """Gives the interrupts that came: a process that is in no list yet could never be ended.
+
+    Rejected: to block the signal, since the process would inherit that.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # Python hands signals to the main thread only
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
 
 
 def _split(command: str) -> list[str]:

@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
+from labkit.errors import UsageError
+
 __all__ = ["Listing", "show_diff", "show_source"]
 
 Sourced = Callable[..., object] | type | ModuleType
@@ -56,7 +58,10 @@ def show_diff(before: Sourced, after: Sourced, only: str = "") -> Listing:
 
 
 def _source(code: Sourced, only: str) -> str:
-    text = textwrap.dedent(inspect.getsource(code))
+    try:
+        text = textwrap.dedent(inspect.getsource(code))
+    except (TypeError, OSError):
+        raise UsageError(f"{code!r} has no Python source; give a function or a class") from None
     return "\n".join(_excerpt(text.splitlines(), only)) if only else text
 
 

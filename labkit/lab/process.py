@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from labkit import guard
 from labkit.database import open_readonly
-from labkit.errors import LabkitError, StorageFault, storage_faults
+from labkit.errors import LabkitError, StorageBusy, StorageFault, storage_faults
 
 __all__ = ["NotReady", "Process", "Result", "exit_in_words"]
 
@@ -174,11 +174,11 @@ class Process:
     def _end(self) -> Result:
         if self._ended is None:
             code = self._guarded.kill()
-            with self._output as output:
-                output.seek(0)
-                text = output.read().decode("utf-8", "replace")
-            self._seq_after = _last_seq(self._database)
+            self._output.seek(0)
+            text = self._output.read().decode("utf-8", "replace")
             self._ended = Result(self.typed, code, text)
+            self._output.close()
+            self._seq_after = _last_seq(self._database)
         return self._ended
 
 
@@ -192,8 +192,8 @@ def exit_in_words(code: int) -> str:
 def _last_seq(database: Path) -> int:
     try:
         return int(_ask(database, "SELECT max(seq) FROM journal") or 0)
-    except StorageFault:
-        return 0  # a learner may have spoiled the file on purpose; the agent is to say so, not we
+    except (StorageFault, StorageBusy):
+        return 0  # a learner may have spoiled or locked the file; the agent is to say so, not we
 
 
 def _ask(database: Path, question: str, *values: object) -> Any:

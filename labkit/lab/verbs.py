@@ -222,7 +222,10 @@ def show_file(name: str) -> Listing:
     path = (folder / name).resolve()
     if not (path.is_file() and path.is_relative_to(folder.resolve())):
         raise NotFound(f"there is no file {name!r} in this folder; run the cell that makes it")
-    return Listing(path.read_text(encoding="utf-8"), path.suffix.lstrip("."))
+    try:
+        return Listing(path.read_text(encoding="utf-8"), path.suffix.lstrip("."))
+    except ValueError:
+        raise UsageError(f"{name} is no text; lab.journal() reads a database") from None
 
 
 def predict(question_id: str, letter: str) -> None:
@@ -271,3 +274,4 @@ def _widen_tables() -> None:
     import pandas as pd
 
     pd.set_option("display.width", 120, "display.max_columns", 12, "display.max_colwidth", 80)
+    pd.set_option("display.html.use_mathjax", False)  # text of a journal is no mathematics

@@ -84,6 +84,13 @@ GOOD = '{"table":"events","seq":1,"ts":1.0,"task_id":"t","kind":"k","data":{}}'
         (f"{GOOD}\n{GOOD}\n".encode(), "line 2: no row of a journal: the journal is append-only"),
         (b'{"table":"tasks","id":"t"}', "line 1: no row of a journal: NOT NULL"),
         (b"\xff", "is not UTF-8"),
+        (b'{"table":["events"]}', "line 1: no row of a journal, by its names"),
+        (b'{"table":"events"}', "line 1: no row of a journal, by its names"),
+        (GOOD.replace("1.0", "1" + "0" * 30).encode(), "line 1: no row of a journal: "),
+        (GOOD.replace('"t"', "[1]").encode(), "line 1: no row of a journal: "),
+        (GOOD.replace('"t"', r'"\ud800"').encode(), "line 1: no row of a journal: "),
+        (GOOD.replace("1.0", "NaN").encode(), "line 1 is not JSON: NaN is no number"),
+        (b"[" * 100_000, "line 1 is not JSON"),
     ],
 )
 def test_what_is_no_journal_makes_no_database(text: bytes, message: str, tmp_path: Path) -> None:

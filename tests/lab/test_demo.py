@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,21 @@ def test_the_demo_says_so_when_a_promise_is_broken(
     monkeypatch.setattr(demo, "CRASH_AT", "after_effect:99")
     assert demo.main([]) == 1
     assert "not what the agent promises" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_closed_terminal_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+    argv = [sys.executable, "-u", "-m", "labkit", "demo"]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        argv, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as demo_process:
+        assert demo_process.stdout is not None
+        demo_process.stdout.readline()
+        demo_process.send_signal(number)
+        _, said = demo_process.communicate()
+    assert (demo_process.returncode, said) == (130, "labkit demo: interrupted\n")
+    assert os.listdir(tmp_path) == []
 
 
 def test_an_argument_is_refused_in_one_line(run_labkit: RunAgent) -> None:

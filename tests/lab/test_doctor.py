@@ -91,6 +91,18 @@ def test_a_kernel_of_another_environment_is_told(
     assert doctor.check_kernel("no-such-kernel").state == MISSING
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"argv": []}'])
+def test_a_damaged_kernel_is_told(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "kernels" / "damaged"
+    spec.mkdir(parents=True)
+    (spec / "kernel.json").write_text(text)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    row = doctor.check_kernel("damaged")
+    assert (row.state, row.todo) == (MISSING, doctor.INSTALL)
+
+
 def test_a_program_that_is_not_there_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

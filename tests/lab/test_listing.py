@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from labkit import lab
+from labkit.errors import UsageError
 from labkit.lab import nbval_plugin
 from labkit.lab.listing import Listing
 from labkit.lab.scenarios.naive import Naive
@@ -47,6 +48,11 @@ def test_an_excerpt_says_where_it_leaves_out_lines() -> None:
 def commented() -> None:  # this is not shown
     """Nor is this."""
     pass  # noqa: PIE790 (something to show)
+
+
+def test_what_is_not_written_in_python_has_no_source() -> None:
+    with pytest.raises(UsageError, match="no Python source"):
+        lab.show_source(len)
 
 
 def test_a_diff_keeps_what_is_only_indented_anew() -> None:

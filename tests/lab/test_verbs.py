@@ -2,14 +2,16 @@
 
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from labkit import lab
-from labkit.errors import NotFound, UsageError
-from labkit.lab import verbs
+from labkit import guard, lab
+from labkit.errors import NotFound, StorageBusy, UsageError
+from labkit.lab import process, verbs
 from labkit.lab.folder import SETTINGS
 from labkit.lab.process import EXIT_WORDS, exit_in_words
 
@@ -17,13 +19,13 @@ from labkit.lab.process import EXIT_WORDS, exit_in_words
 def alive_in_folder(home: Path) -> list[str]:
     """The processes of this machine that work in the run folder, whoever started them."""
     found = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            cwd = os.readlink(process / "cwd")
+            cwd = os.readlink(entry / "cwd")
         except OSError:
             continue
         if cwd.startswith(str(home)):
-            found.append(process.name)
+            found.append(entry.name)
     return found
 
 
@@ -136,6 +138,61 @@ def test_no_descriptor_is_left_of_processes_that_have_ended(begun: Path) -> None
         lab.run("naive --help")
         lab.kill(lab.start("agent run notes", AGENT_STEP_DELAY=600))
     assert len(os.listdir("/proc/self/fd" if Path("/proc").exists() else "/dev/fd")) == before
+
+
+def test_an_interrupt_while_a_process_starts_ends_it(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when the process is there and in no list yet."""
+    real = guard.start
+
+    def interrupted(*args: Any, **more: Any) -> guard.Guarded:
+        started = real(*args, **more)
+        os.kill(os.getpid(), signal.SIGINT)
+        return started
+
+    create()
+    monkeypatch.setattr(guard, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lab.start("agent run notes", AGENT_STEP_DELAY=600)
+    assert lab.ps().state.tolist() == ["exit 0: done", "killed by SIGKILL"]
+    assert alive_in_folder(begun) == []
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_end_comes_also_while_the_database_is_locked(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a cell of the learner's own: what the journal says last can then not be asked."""
+    create()
+    lab.start("agent run notes", AGENT_STEP_DELAY=600)
+    monkeypatch.setattr(process, "_ask", busy)
+    lab.end()
+    assert alive_in_folder(begun) == []
+
+
+def busy(*_: object) -> None:
+    raise StorageBusy("state.db stayed busy")
+
+
+def test_what_an_agent_did_not_publish_is_no_report(begun: Path) -> None:
+    artifacts = verbs.current_folder().artifacts
+    (artifacts / "a folder.md").mkdir(parents=True)
+    (artifacts / "loose.md").symlink_to("nowhere")
+    (artifacts / "odd.md").write_bytes(b"\xff")
+    assert lab.reports().file.tolist() == ["odd.md"]
+
+
+def test_text_of_a_journal_is_never_mathematics(begun: Path) -> None:
+    create()
+    shown = [lab.ps(), lab.journal().laws(), lab.journal().sql("SELECT '$x$' AS costs")]
+    assert all("tex2jax_ignore" in table._repr_html_() for table in shown)
+
+
+def test_a_database_is_no_text(begun: Path) -> None:
+    create()
+    with pytest.raises(UsageError, match="no text"):
+        lab.show_file("state.db")
 
 
 def test_waiting_ends_when_the_process_ends_without_the_event(begun: Path) -> None:
