@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from labkit.errors import Any, NotFound, StorageBusy, StorageFault, ensure, storage_faults
 
@@ -45,9 +45,9 @@ class Database:
             self.close()
             raise
 
-    def execute(self, sql: str, *values: Any) -> None:
+    def execute(self, sql: str, *values: Any) -> int:  # how many rows it changed
         try:
-            self._sql.execute(sql, values).fetchall()  # a pragma may fail after its first row
+            return self._sql.execute(sql, values).rowcount
         except FAULTS as error:
             raise self._fault(error) from error
 
@@ -60,30 +60,32 @@ class Database:
     def value(self, sql: str, *values: Any) -> Any:  # the first column of the first row, or None
         return next((row[0] for row in self.rows(sql, *values)), None)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing, except that after a storage fault SQLite is asked nothing more."""
+    def transaction(self) -> "Database":  # `with` it: all or nothing
+        return self
+
+    def __enter__(self) -> None:
         self.check_file()
         self.execute("BEGIN IMMEDIATE")  # locked before the first read, so what it reads stays true
-        try:
-            yield
-        except BaseException as error:
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            self.execute("COMMIT")
+        elif not isinstance(error, StorageFault):  # after which SQLite is asked nothing more
             with suppress(sqlite3.Error):  # the first error is the one to report
-                if not isinstance(error, StorageFault):
-                    self._sql.execute("ROLLBACK")
-            raise
-        self.execute("COMMIT")
+                self._sql.execute("ROLLBACK")
 
     def check_file(self) -> None:
         """Raises StorageFault unless path and -wal are the files that were opened, no shorter."""
         with storage_faults(f"{self.path} is gone"):
-            file = os.stat(self.path)
-        one = stat.S_ISREG(file.st_mode) and (file.st_nlink == 1 or not self._rw)  # a -wal per name
-        ensure(one, StorageFault(f"{self.path} is no regular file with one name; use another --db"))
-        now = (file.st_dev, file.st_ino, _inode(f"{self.path}-wal"))
-        same = all(old in (0, new) for old, new in zip(self._seen, now, strict=True))
-        changed = StorageFault(f"{self.path} was replaced or truncated while in use; restore it")
-        ensure(same and file.st_size >= self._size, changed)
+            file, wal = os.stat(self.path), _inode(f"{self.path}-wal")
+        now = (file.st_dev, file.st_ino, wal)
+        known = (old or new for old, new in zip(self._seen, now, strict=True))  # 0: not seen yet
+        same = now == self._seen or now == tuple(known)
+        names = file.st_nlink if self._rw else 1  # SQLite has a -wal for each name that is opened
+        alone = stat.S_ISREG(file.st_mode) and names == 1
+        if not (same and alone and file.st_size >= self._size):
+            what = "was replaced or truncated" if alone else "is no regular file with one name"
+            raise StorageFault(f"{self.path} {what}; restore it, or give another --db")
         self._seen, self._size = now, file.st_size
 
     def close(self) -> None:
@@ -145,7 +147,9 @@ def _connect(path: str, schema: Schema) -> Database:
     is_new = look(path, schema) is None
     database = Database(path, "rw")
     for name, wanted, answer in PRAGMAS:
-        database.execute(f"PRAGMA {name}={wanted}")
+        list(
+            database.rows(f"PRAGMA {name}={wanted}")
+        )  # to its end: it may fail after its first row
         if (got := database.value(f"PRAGMA {name}")) != answer:
             raise StorageFault(f"{path}: SQLite answers {name}={got}; use a local disk")
     if is_new:
@@ -158,7 +162,7 @@ def _connect(path: str, schema: Schema) -> Database:
 
 
 def _inode(path: str) -> int:
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         return os.stat(path).st_ino
     return 0
 

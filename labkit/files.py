@@ -46,8 +46,7 @@ def sync_folder(folder: str) -> None:  # makes the names in it durable
         os.close(fd)
 
 
-def remove_orphans(folder: str, names: str) -> None:
-    """Removes what killed processes left of publishing the names that the pattern matches."""
+def remove_orphans(folder: str, names: str) -> None:  # what killed processes left of these names
     with storage_faults(f"cannot clean {folder}"), suppress(FileNotFoundError):
         for entry in os.listdir(folder):
             if re.fullmatch(rf"\.({names})\.[0-9a-f]{{8}}\.tmp", entry):

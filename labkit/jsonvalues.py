@@ -25,8 +25,7 @@ def to_json(value: Any, name: str = "the output") -> str:
         raise NotJSON(f"{name}: {error}; use a str for a long number") from None
 
 
-def _check(root: Any, name: str) -> None:
-    """Without recursion, since depth is what it judges; depth first, so a cycle ends too."""
+def _check(root: Any, name: str) -> None:  # without recursion, since it judges the depth
     todo = [(root, name, 0)]
     while todo:
         value, where, depth = todo.pop()

@@ -105,9 +105,6 @@ class Store:  # what one process writes of one task
     def record(self, kind: str, *of: Any, **data: Any) -> None:
         """One transaction: a change and its event. Raises TakenOver once another run has begun."""
         with self.db.transaction():
-            fence = self.db.value("SELECT fence FROM tasks WHERE id = ?", self.task_id)
-            taken = errors.TakenOver(f"another run took over task {self.task_id}; this one stops")
-            errors.ensure(fence == self._fence, taken)
             self._write(kind, *of, **data)
 
     def require_attempt(self, step: Row, used: int, allowed: int) -> None:
@@ -127,13 +124,16 @@ class Store:  # what one process writes of one task
 
     def _write(self, kind: str, *of: Any, **data: Any) -> None:
         step, n, output = (*of, None, None, None)[:3]
-        of_step, of_task = CHANGES[kind]
+        (of_step, of_task), mine = CHANGES[kind], 1
         if of_step:
-            sql = "UPDATE steps SET status=?, attempts=?, output=? WHERE task_id=? AND idx=?"
-            self.db.execute(sql, of_step, n, output, self.task_id, step["idx"])
+            sql = """UPDATE steps SET status = ?, attempts = ?, output = ? WHERE task_id = ?
+                AND idx = ? AND (SELECT fence FROM tasks WHERE id = task_id) = ?"""
+            mine = self.db.execute(sql, of_step, n, output, self.task_id, step["idx"], self._fence)
         if status := "pending" if data.get("interrupted") else of_task:
-            sql = "UPDATE tasks SET status = ?, updated_at = ? WHERE id = ?"
-            self.db.execute(sql, status, self._now(), self.task_id)
+            sql = "UPDATE tasks SET status = ?, updated_at = ? WHERE id = ? AND fence = ?"
+            mine = self.db.execute(sql, status, self._now(), self.task_id, self._fence)
+        if not mine:
+            raise errors.TakenOver(f"another run took over task {self.task_id}; this one stops")
         idx, tool, run = step and step["idx"], step and step["tool"], self._run_id or None
         row = (self._now(), self.task_id, run, kind, idx, ENCODE(data), run, tool, n)
         self.db.execute("INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *row)
