@@ -147,9 +147,7 @@ def _connect(path: str, schema: Schema) -> Database:
     is_new = look(path, schema) is None
     database = Database(path, "rw")
     for name, wanted, answer in PRAGMAS:
-        list(
-            database.rows(f"PRAGMA {name}={wanted}")
-        )  # to its end: it may fail after its first row
+        list(database.rows(f"PRAGMA {name}={wanted}"))  # it may fail after its first row
         if (got := database.value(f"PRAGMA {name}")) != answer:
             raise StorageFault(f"{path}: SQLite answers {name}={got}; use a local disk")
     if is_new:
