@@ -77,6 +77,8 @@ def draw_calls(made: Mapping[str, int]) -> Picture:
 def draw_grid(trials: Iterable[Trial]) -> Picture:
     """A square for each trial, crash points downwards, steps to the right, the judgement in it."""
     every = list({place(trial): trial for trial in trials}.values())
+    if not every:
+        raise UsageError("lab.draw_grid: give at least one trial")
     held = sum(trial.judgement == HELD for trial in every)
     sentence = f"Grid of {len(every)} kills: {held} held"
     sentence += "".join(

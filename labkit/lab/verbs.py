@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.errors import NotFound, UsageError
+from labkit.journal.fold import KINDS
 from labkit.lab import content, evidence
 from labkit.lab.content import Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
@@ -147,8 +148,10 @@ def wait_for(
 ) -> None:
     """Returns once the process has added an event of that kind (of that step) to the journal.
 
-    Raises NotReady when it ends before that, or after `timeout_s`.
+    Raises NotReady when it ends before that, or after `timeout_s`; UsageError for an unknown kind.
     """
+    if kind not in KINDS:
+        raise UsageError(f"no event is called {kind!r}; use one of {', '.join(KINDS)}")
     _started(process).wait_for(kind, step_idx, timeout_s)
     of_step = "" if step_idx is None else f" of step {step_idx}"
     print(f"The journal holds {kind}{of_step}; process {process.number} is at work.")

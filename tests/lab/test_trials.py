@@ -91,6 +91,11 @@ def test_a_call_that_was_not_made_is_not_drawn(made: dict[str, int]) -> None:
         lab.draw_calls(made)
 
 
+def test_a_grid_has_a_trial_in_it() -> None:
+    with pytest.raises(UsageError, match="at least one trial"):
+        lab.draw_grid([])
+
+
 def test_calls_made_again_are_counted_and_marked() -> None:
     picture = lab.draw_calls({"fetch": 2, "summarize": 1})
     assert repr(picture) == "2 calls were needed, 3 were made: fetch 2, summarize 1."

@@ -195,6 +195,13 @@ def test_a_database_is_no_text(begun: Path) -> None:
         lab.show_file("state.db")
 
 
+def test_waiting_for_what_never_happens_is_refused_at_once(begun: Path) -> None:
+    create()
+    process = lab.start("agent run notes", AGENT_STEP_DELAY=600)
+    with pytest.raises(UsageError, match=r"no event is called 'step_start'; use one of .*started"):
+        lab.wait_for(process, "step_start")
+
+
 def test_waiting_ends_when_the_process_ends_without_the_event(begun: Path) -> None:
     create()
     process = lab.start("agent run notes")
