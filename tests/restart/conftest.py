@@ -32,8 +32,8 @@ def quick_desk(tmp_path: Path) -> Iterator[Desk]:
         yield Desk(tmp_path)
         return
     folder = memory / f"labkit-{os.getpid()}-{tmp_path.name}"
-    folder.mkdir()
-    desk = Desk(folder)
+    (folder / "desk").mkdir(parents=True)
+    desk = Desk(folder / "desk")
     try:
         yield desk
     finally:
