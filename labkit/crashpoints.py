@@ -21,5 +21,5 @@ class CrashPoints:
 
     def reach(self, point: str, idx: int) -> None:
         """Dies here if this is the place: SIGKILL, since it lets no clean-up code run."""
-        if self._at == f"{point}:{idx}":
+        if self._at and self._at == f"{point}:{idx}":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -28,6 +28,7 @@ class Database:
     def __init__(self, path: str, mode: str) -> None:
         self.path = os.path.abspath(path)  # a tool may change the folder; a moved symlink must show
         self._seen, self._size, self._rw = (0, 0, 0), 0, mode == "rw"
+        self._wal = f"{os.path.realpath(path)}-wal"  # SQLite names it after what a symlink leads to
         self.check_file()
         raw = os.fsencode(self.path)
         quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
@@ -77,7 +78,7 @@ class Database:
     def check_file(self) -> None:
         """Raises StorageFault unless path and -wal are the files that were opened, no shorter."""
         with storage_faults(f"{self.path} is gone"):
-            file, wal = os.stat(self.path), _inode(f"{self.path}-wal")
+            file, wal = os.stat(self.path), _inode(self._wal)
         now = (file.st_dev, file.st_ino, wal)
         known = (old or new for old, new in zip(self._seen, now, strict=True))  # 0: not seen yet
         same = now == self._seen or now == tuple(known)
