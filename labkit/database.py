@@ -27,8 +27,8 @@ class Database:
 
     def __init__(self, path: str, mode: str) -> None:
         self.path = os.path.abspath(path)  # a tool may change the folder; a moved symlink must show
-        self._seen, self._size, self._rw = (0, 0, 0), 0, mode == "rw"
-        self._wal = f"{os.path.realpath(path)}-wal"  # SQLite names it after what a symlink leads to
+        self._seen, self._wal_seen, self._size, self._rw = (0, 0), 0, 0, mode == "rw"
+        self._wal, self.tool_ran = f"{os.path.realpath(path)}-wal", False  # a symlink's is there
         self.check_file()
         raw = os.fsencode(self.path)
         quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
@@ -40,7 +40,7 @@ class Database:
         self._sql.row_factory = sqlite3.Row
         try:
             self.value("SELECT count(*) FROM sqlite_schema")  # the first read may roll back what a
-            self._seen, self._size = (*self._seen[:2], 0), 0  # killed process left, or find no -wal
+            self._size = 0  # killed process left, and so shorten the file
             self.check_file()
         except BaseException:
             self.close()
@@ -76,18 +76,22 @@ class Database:
                 self._sql.execute("ROLLBACK")
 
     def check_file(self) -> None:
-        """Raises StorageFault unless path and -wal are the files that were opened, no shorter."""
-        with storage_faults(f"{self.path} is gone"):
-            file, wal = os.stat(self.path), _inode(self._wal)
-        now = (file.st_dev, file.st_ino, wal)
-        known = (old or new for old, new in zip(self._seen, now, strict=True))  # 0: not seen yet
-        same = now == self._seen or now == tuple(known)
-        names = file.st_nlink if self._rw else 1  # SQLite has a -wal for each name that is opened
-        alone = stat.S_ISREG(file.st_mode) and names == 1
+        """Raises StorageFault unless the path leads to the file that was opened, and no shorter;
+        after a tool also for the -wal: a tool that reads the file with plain calls drops our locks,
+        and then any other process may remove the -wal that we go on writing to."""
+        try:  # no context manager and no message built: this runs twice in each step
+            file = os.stat(self.path)
+            wal = os.stat(self._wal).st_ino if self.tool_ran else self._wal_seen
+        except OSError as error:
+            why = f"is gone, or its -wal: {error.strerror}; restore it"
+            raise StorageFault(f"{self.path} {why}") from error
+        now, names = (file.st_dev, file.st_ino), file.st_nlink if self._rw else 1
+        alone = names == 1 and stat.S_ISREG(file.st_mode)  # SQLite has a -wal for each name
+        same = self._seen in ((0, 0), now) and self._wal_seen in (0, wal)
         if not (same and alone and file.st_size >= self._size):
             what = "was replaced or truncated" if alone else "is no regular file with one name"
             raise StorageFault(f"{self.path} {what}; restore it, or give another --db")
-        self._seen, self._size = now, file.st_size
+        self._seen, self._wal_seen, self._size, self.tool_ran = now, wal, file.st_size, False
 
     def close(self) -> None:
         self._sql.close()
@@ -157,13 +161,8 @@ def _connect(path: str, schema: Schema) -> Database:
                 marks = (f"PRAGMA application_id={schema[0]}", f"PRAGMA user_version={schema[1]}")
                 for statement in schema[2] + marks:
                     database.execute(statement)
+    database.tool_ran = True  # so the next look takes note of the -wal
     return database
-
-
-def _inode(path: str) -> int:
-    with suppress(OSError):
-        return os.stat(path).st_ino
-    return 0
 
 
 def _code(error: BaseException | None) -> int:

@@ -106,7 +106,7 @@ class Agent:
                 time.sleep(self.delay_s)  # even of 0 seconds it gives the processor away
             return self.tools[step["tool"]](given, Outputs(store.db, self.task_id), key)
         finally:
-            self.in_tool = False
+            self.in_tool, store.db.tool_ran = False, True
             if os.getpid() != pid:
                 os._exit(70)  # a child that the tool forked must not go on as a second agent
 

@@ -330,6 +330,15 @@ def test_database_lost_while_running(desk: Desk, lose: object, last_step: bool) 
     assert desk.calls() == {}  # at once, and not after the steps that follow
 
 
+def test_a_wal_behind_a_symlink_is_watched(desk: Desk) -> None:
+    """SQLite names it after the file that the link leads to. An agent that looks for it beside the
+    link would find none, and stop in each step: so the unharmed run is the proof."""
+    desk.create()
+    (desk.folder / "link.db").symlink_to("state.db")
+    assert desk.run("--db", "link.db", "run", "t").code == 0
+    assert desk.kinds()[-1] == "task_done"
+
+
 def test_database_with_a_second_name_is_refused(desk: Desk) -> None:
     """A hard link has a -wal of its own: under two names SQLite loses what the other wrote."""
     desk.create()
