@@ -19,9 +19,14 @@ import pytest
 
 PATIENCE_S = 5.0
 HOME = pytest.StashKey[str]()
+USUAL = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # `nohup` and a script's `&` start us with these ignored, and every agent would inherit that.
+    for number, usual in USUAL.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     for name in [name for name in os.environ if name.startswith(("AGENT_", "LABKIT_"))]:
         del os.environ[name]
     config.stash[HOME] = os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-home-")
