@@ -5,6 +5,7 @@ rounds stands beside it: where the two differ much, the machine was busy.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sqlite3
@@ -52,6 +53,7 @@ def measure_loop(bench: Bench) -> Row:
     peers = [peer for peer in PEERS if peer.is_installed]
     for _ in range(bench.rounds):
         for who in (RAW, RESTART_AGENT, *peers):
+            os.sync()  # nobody pays for what the one before left to be written
             steps = PEER_STEPS if who in peers else STEPS
             task = Task(who, steps, bench.disk)
             at = task.start()
