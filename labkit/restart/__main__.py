@@ -86,7 +86,7 @@ def _show(command: str, path: str, task_id: str) -> Iterable[str]:
     if command == "export":
         return (json.dumps(event, ensure_ascii=False) for event in read_journal(db, task_id))
     steps = [{k: v for k, v in dict(s).items() if k != "input"} for s in list_steps(db, task_id)]
-    status = {"task": task["id"], "goal": task["goal"], "status": task["status"], "steps": steps}
+    status = {"task": task_id, "goal": task["goal"], "status": task["status"], "steps": steps}
     return [json.dumps(status, ensure_ascii=False, indent=2)]
 
 

@@ -37,9 +37,7 @@ CHANGES = {  # what each kind of event does to its step, and to its task
 
 
 def find_task(db: Database, task_id: str) -> Row | None:
-    return next(
-        db.rows("SELECT id, goal, status, plan, fence FROM tasks WHERE id=?", task_id), None
-    )
+    return next(db.rows("SELECT goal, status, plan, fence FROM tasks WHERE id = ?", task_id), None)
 
 
 def open_task(path: str, task_id: str) -> tuple[Database, Row]:
