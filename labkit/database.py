@@ -161,7 +161,7 @@ def _connect(path: str, schema: Schema) -> Database:
                 marks = (f"PRAGMA application_id={schema[0]}", f"PRAGMA user_version={schema[1]}")
                 for statement in schema[2] + marks:
                     database.execute(statement)
-    database.tool_ran = True  # so the next look takes note of the -wal
+    database.tool_ran = bool(database.value("SELECT 1 FROM sqlite_schema"))  # a read makes the -wal
     return database
 
 
