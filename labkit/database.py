@@ -152,7 +152,7 @@ def _connect(path: str, schema: Schema) -> Database:
     is_new = look(path, schema) is None
     database = Database(path, "rw")
     for name, wanted, answer in PRAGMAS:
-        list(database.rows(f"PRAGMA {name}={wanted}"))  # it may fail after its first row
+        database.execute(f"PRAGMA {name}={wanted}")
         if (got := database.value(f"PRAGMA {name}")) != answer:
             raise StorageFault(f"{path}: SQLite answers {name}={got}; use a local disk")
     if is_new:
@@ -161,7 +161,7 @@ def _connect(path: str, schema: Schema) -> Database:
                 marks = (f"PRAGMA application_id={schema[0]}", f"PRAGMA user_version={schema[1]}")
                 for statement in schema[2] + marks:
                     database.execute(statement)
-    database.tool_ran = bool(database.value("SELECT 1 FROM sqlite_schema"))  # a read makes the -wal
+    database.tool_ran = bool(database.value("SELECT 1 FROM sqlite_schema"))  # makes -wal, or fails
     return database
 
 

@@ -151,13 +151,16 @@ def main(words: list[str]) -> int:
     bad = not_green(controls)
     for end in bad:
         print(f"NOT GREEN  {end.test}: {end.how} {first_line(end.message)}", flush=True)
-    red = 0
+    lines = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for control, result in zip(controls, pool.map(try_control, controls), strict=True):
-            red += result.red
             name = control.test.rpartition("::")[2]
             mark = "red" if result.red else f"NOT RED ({result.why})"
-            print(f"{mark}  {control.row}: {name}  [{first_line(control.old.strip())}]", flush=True)
+            lines.append(f"{mark}  {control.row}: {name}  [{first_line(control.old.strip())}]")
+            print(lines[-1], flush=True)
+    # Said again at the end: whoever reads only the last lines of a long run must see what failed.
+    print(*(line for line in lines if line.startswith("NOT")), sep="\n")
+    red = sum(line.startswith("red") for line in lines)
     took = time.monotonic() - began
     print(
         f"{len(controls)} controls, {red} red as they must be, {len(bad)} not green, {took:.0f} s"

@@ -245,7 +245,10 @@ def forget(desk: Desk) -> None:
 
 
 def sweep(desk: Desk, fault: str, every: int) -> int:
-    """Each n-th call of a `create`, then of a `run`, fails once; how many did."""
+    """Each n-th call of a `create`, then of a `run`, fails once; how many did.
+
+    A change to WAL that fails late is hidden by its pragma; the first read after it must show it.
+    """
     delivered = 0
     for nth in range(1, 1000, every):
         forget(desk)
