@@ -4,7 +4,8 @@
     lab.begin("05")
 
 Read in this order: `process` (one process), `folder` (where it works), `verbs`,
-`evidence` (what it left), `trials` (one crash point, start to end), `predictions`, `workbook`.
+`evidence` (what it left), `trials` (one crash point, start to end), `predictions`, `checks` (and
+`exercises`, what each of them asks), `progress`, `workbook`.
 
 The names are imported when they are first used: pytest loads `labkit.lab.nbval_plugin`, and with
 it this file, in every run.
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
     from labkit.lab.trials import POINTS, Trial, tabulate
     from labkit.lab.verbs import (
         begin,
+        check,
         end,
         files,
         fresh,
+        hint,
         journal,
         kill,
         predict,
@@ -44,11 +47,13 @@ __all__ = [
     "NotReady",
     "Trial",
     "begin",
+    "check",
     "draw_calls",
     "draw_grid",
     "end",
     "files",
     "fresh",
+    "hint",
     "journal",
     "kill",
     "predict",

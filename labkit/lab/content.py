@@ -1,4 +1,4 @@
-"""What `content.toml` says: the order of the notebooks, their minutes, their questions."""
+"""What `content.toml` says: the notebooks in order, their minutes, questions and exercises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import Any, NamedTuple
 
 from labkit.errors import NotFound
 
-__all__ = ["Notebook", "Question", "notebook", "notebooks", "question", "questions"]
+__all__ = [
+    "Exercise",
+    "Notebook",
+    "Question",
+    "exercise",
+    "exercises",
+    "notebook",
+    "notebooks",
+    "question",
+    "questions",
+]
 
 
 class Notebook(NamedTuple):
@@ -32,6 +42,21 @@ class Question(NamedTuple):
     options: dict[str, str]
     answer: str
     why: str
+
+
+class Exercise(NamedTuple):
+    """One exercise. `name` is what the learner's cell defines and hands to the check.
+
+    `kind` is "predict", "repair" or "extend"; `asks` says in one line what is to be done; of the
+    three hints the last explains the solution.
+    """
+
+    id: str
+    kind: str
+    minutes: int
+    name: str
+    asks: str
+    hints: tuple[str, str, str]
 
 
 def notebooks() -> list[Notebook]:
@@ -60,6 +85,24 @@ def question(question_id: str) -> Question:
             return entry
     known = ", ".join(entry.id for entry in _all_questions())
     raise NotFound(f"there is no question {question_id!r}; choose one of {known}")
+
+
+def exercises(number: str = "") -> list[Exercise]:
+    """The exercises of one notebook, in its order, or of all."""
+    every = [
+        Exercise(**{**entry, "hints": tuple(entry["hints"])})
+        for entry in _content().get("exercise", [])
+    ]
+    return [entry for entry in every if entry.id.startswith(number and f"{number}.")]
+
+
+def exercise(exercise_id: str) -> Exercise:
+    """The exercise of that id, such as "05.ex1". Raises NotFound."""
+    for entry in exercises():
+        if entry.id == exercise_id:
+            return entry
+    known = ", ".join(entry.id for entry in exercises())
+    raise NotFound(f"there is no exercise {exercise_id!r}; choose one of {known}")
 
 
 def _all_questions() -> list[Question]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError, NotFound
 from labkit.lab import content
+from labkit.lab.hints import folded
 from labkit.lab.places import originals
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def regenerate(path: Path) -> bool:
     before = path.read_text(encoding="utf-8")
     stored = nbformat.reads(before, as_version=4)  # type: ignore[no-untyped-call]
     notebook = copy.deepcopy(stored)
+    _fill_hints(notebook)
     execute(notebook, path.parent)
     _keep_equal_images(stored, notebook)
     after = nbformat.writes(notebook) + "\n"  # type: ignore[no-untyped-call]
@@ -86,6 +88,13 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise CellFailed(f"a cell failed, nothing was stored:\n{error}") from None
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+
+
+def _fill_hints(notebook: NotebookNode) -> None:
+    """Writes the hints of `content.toml` into their cells: `05-ex1-hints` has those of 05.ex1."""
+    hints = {f"{each.id.replace('.', '-')}-hints": folded(each) for each in content.exercises()}
+    for cell in notebook.cells:
+        cell.source = hints.get(cell.id, cell.source)
 
 
 def _keep_equal_images(stored: NotebookNode, executed: NotebookNode) -> None:

@@ -70,13 +70,14 @@ def crash_and_resume(
     crash_at: str | None,
     *,
     unsafe: bool = False,
+    options: str = "",
 ) -> Trial:
     """One trial in a fresh folder. `unsafe` takes the key from the effect."""
     effects = {"AGENT_UNSAFE_EFFECTS": "1"} if unsafe else {}
     crash = {"AGENT_CRASH_AT": crash_at} if crash_at else {}
-    folder.start(f"agent create {TASK} plan.json", {}).finish()
-    first = folder.start(f"agent run {TASK}", {**effects, **crash}).finish()
-    second = folder.start(f"agent run {TASK}", effects).finish()
+    folder.start(f"agent {options} create {TASK} plan.json", {}).finish()
+    first = folder.start(f"agent {options} run {TASK}", {**effects, **crash}).finish()
+    second = folder.start(f"agent {options} run {TASK}", effects).finish()
     seen = witness(folder)
     verdicts = judge_file(str(folder.database), seen)
     return Trial(crash_at, folder, first, second, seen, verdicts)

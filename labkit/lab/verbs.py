@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.errors import NotFound, UsageError
+from labkit.errors import Fatal, LabkitError, NotFound, UsageError
 from labkit.journal.fold import KINDS
-from labkit.lab import content, evidence
+from labkit.journal.laws import HELD
+from labkit.lab import checks, content, evidence, hints, progress
+from labkit.lab.checks import Desk, Judgement
 from labkit.lab.content import Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
@@ -32,10 +35,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "begin",
+    "check",
     "current_folder",
     "end",
     "files",
     "fresh",
+    "hint",
     "journal",
     "kill",
     "predict",
@@ -65,6 +70,8 @@ class OpenNotebook:
         self.folders: list[Folder] = []
         self.folder = self.open_folder("first")
         self.predictions = Predictions(notebook.number)
+        self.hints_shown: Counter[str] = Counter()
+        self.held: set[str] = set()  # exercises, since the notebook began
         _point(self.runs / LATEST, self.root.name)
 
     def open_folder(self, name: str) -> Folder:
@@ -106,6 +113,8 @@ def end() -> None:
         print(f"Ended process {process.number} ({process.typed}), which was still running.")
     print("Nothing is left running.")
     print(current.predictions.summary())
+    if asked := content.exercises(current.notebook.number):
+        print(f"Exercises: {len(current.held)} of {len(asked)} held.")
     print(_what_next(current.notebook))
     _open.clear()
 
@@ -239,6 +248,52 @@ def predict(question_id: str, letter: str) -> None:
 def reveal(question_id: str, observed: object = None) -> None:
     """Puts your prediction beside the answer and says why; `observed` must be what it claims."""
     _current().predictions.reveal(question_id, observed)
+
+
+def check(exercise_id: str, answer: object) -> Judgement:
+    """Judges an answer: held, broken or not judged; prints why, keeps it in the progress.
+
+    Never raises; what stands in the way is a reason for *not judged*.
+    """
+    try:
+        exercise = content.exercise(exercise_id)
+        current = _of_this_notebook(exercise_id)
+    except LabkitError as error:
+        judgement = checks.not_judged(f"{error}.")
+    else:
+        judgement = checks.judge(exercise, answer, Desk(exercise, current.open_folder))
+        _keep(current, exercise_id, judgement, answer)
+    print(judgement.text(exercise_id))
+    return judgement
+
+
+def hint(exercise_id: str) -> None:
+    """Prints the next of three hints; the last explains a solution and shows it."""
+    exercise = content.exercise(exercise_id)
+    shown = _of_this_notebook(exercise_id).hints_shown
+    shown[exercise_id] += 1
+    print(hints.hint(exercise, shown[exercise_id]))
+
+
+def _of_this_notebook(exercise_id: str) -> OpenNotebook:
+    current = _current()
+    if not exercise_id.startswith(f"{current.notebook.number}."):
+        number = exercise_id.partition(".")[0]
+        raise UsageError(
+            f"{exercise_id} belongs to notebook {number} and {current.notebook.number} is open here"
+        )
+    return current
+
+
+def _keep(current: OpenNotebook, exercise_id: str, judgement: Judgement, answer: object) -> None:
+    if checks.is_unanswered(answer):
+        return  # nobody has tried
+    if judgement.verdict == HELD:
+        current.held.add(exercise_id)
+    try:
+        progress.record_check(exercise_id, judgement.verdict, checks.as_text(answer))
+    except (LabkitError, Fatal) as error:
+        print(f"The verdict was not kept: {error}")
 
 
 def _current() -> OpenNotebook:

@@ -11,12 +11,13 @@ from itertools import pairwise
 from typing import Any
 
 from labkit.lab import content
-from labkit.lab.content import Notebook
+from labkit.lab.content import Exercise, Notebook
+from labkit.lab.hints import folded
 
 Cell = dict[str, Any]
 NotebookJSON = dict[str, Any]
 
-KNOWN_TAGS = {"setup", "control", "predict", "run"}
+KNOWN_TAGS = {"setup", "control", "predict", "run", "exercise"}
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 CELLS_PER_FIGURE = 9
 COLUMNS_MAX = 84  # of code and of what is printed: more is wrapped on a screen of 1280 x 720
@@ -32,6 +33,7 @@ def complaints(notebook: NotebookJSON, entry: Notebook, glossary: str) -> list[s
         *(line for cell in notebook["cells"] for line in _cell(cell)),
         *(line for cell in _code(notebook) for line in _outputs(cell)),
         *_prose(notebook, entry, glossary),
+        *_exercises(notebook, entry),
     ]
 
 
@@ -88,11 +90,11 @@ def _cell(cell: Cell) -> Iterator[str]:
     if unknown := set(tags) - KNOWN_TAGS:
         yield f"{where}: unknown tags {sorted(unknown)}; nbval ignores a misspelt one silently"
     if cell["cell_type"] == "code":
-        yield from _python(text, where)
+        yield from _python(text, where, "exercise" in tags)
         yield from _width(text, f"{where}: a line of code")
 
 
-def _python(text: str, where: str) -> Iterator[str]:
+def _python(text: str, where: str, exercise: bool) -> Iterator[str]:
     try:
         tree = ast.parse(text)
     except SyntaxError:
@@ -103,7 +105,7 @@ def _python(text: str, where: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in ("input", "_", "In", "Out", "get_ipython"):
             yield f"{where}: {node.id} does not work under a test"
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not exercise:
             yield f"{where}: defines {node.name}; the package is the only source"
 
 
@@ -205,3 +207,29 @@ def _predictions(prose: str, code: str, entry: Notebook) -> Iterator[str]:
         for letter, text in question.options.items():
             if f"- **{letter}** {text}\n" not in prose + "\n":
                 yield f"{question.id}: option {letter} of content.toml does not stand in the text"
+
+
+def _exercises(notebook: NotebookJSON, entry: Notebook) -> Iterator[str]:
+    cells = notebook["cells"]
+    found = [i for i, c in enumerate(cells) if "exercise" in c["metadata"].get("tags", [])]
+    wanted = content.exercises(entry.number)
+    if [cells[i]["id"] for i in found] != [each.id.replace(".", "-") for each in wanted]:
+        yield f"its exercise cells are not {[each.id for each in wanted]}, as content.toml says"
+        return
+    for i, exercise in zip(found, wanted, strict=True):
+        yield from _exercise(cells[i - 1], cells[i], cells[i + 1], exercise)
+
+
+def _exercise(text: Cell, cell: Cell, hints: Cell, exercise: Exercise) -> Iterator[str]:
+    """The text says what is asked, the cell asks for the check, the hints are folded below it."""
+    number = exercise.id.rpartition("ex")[2]
+    if f"## Exercise {number}, {exercise.kind}, {exercise.minutes} minutes" not in source(text):
+        yield f"{exercise.id}: no heading with its number, kind and minutes, as content.toml has"
+    lines = source(cell).splitlines()
+    if lines[-1] != f'lab.check("{exercise.id}", {exercise.name})' or "..." not in source(cell):
+        yield f"{exercise.id}: needs a '...' and, last, lab.check of {exercise.name}"
+    if hints["id"] != f"{cell['id']}-hints" or source(hints) != folded(exercise):
+        yield f"{exercise.id}: its hints are not those of content.toml; make notebooks puts them in"
+    printed = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+    if not printed.startswith((f"{exercise.id}  not judged", f"{exercise.id}  broken")):
+        yield f"{exercise.id}: as shipped it must fail, and show that it does"
