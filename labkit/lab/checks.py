@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from labkit.errors import Fatal, LabkitError, describe
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED
+from labkit.journal.reading import plain
 from labkit.lab.content import Exercise
 from labkit.lab.folder import Folder
 from labkit.lab.handing import NotSelfContained, source_of
@@ -37,7 +38,7 @@ __all__ = [
     "not_judged",
 ]
 
-COLUMNS = 80
+COLUMNS, ROW_MAX, TEXT_MAX = 80, 160, 1600
 LIMIT_S = 2.0  # for one call of a learner's function in this Python
 
 
@@ -53,10 +54,11 @@ class Judgement(NamedTuple):
         return self.verdict
 
     def text(self, exercise_id: str) -> str:
-        """As a learner reads it, at most 80 columns wide, rows excepted."""
-        lines = [f"{exercise_id}  {self.verdict}"]
+        """As a learner reads it, at most 80 columns wide, rows excepted. Text of a journal or a
+        function is text: nothing in it moves a cursor or changes a colour."""
+        lines = [f"{plain(str(exercise_id))}  {self.verdict}"]
         lines += _entry("rule", self.rule) + _entry("seen", self.reason)
-        lines += [f"        {row}" for row in self.rows]
+        lines += [f"        {plain(row, ROW_MAX)}" for row in self.rows]
         return "\n".join(lines)
 
 
@@ -184,5 +186,5 @@ def is_unanswered(answer: object) -> bool:
 def _entry(name: str, text: str) -> list[str]:
     if not text:
         return []
-    lines = textwrap.wrap(" ".join(text.split()), COLUMNS - 8)
+    lines = textwrap.wrap(plain(" ".join(text.split()), TEXT_MAX), COLUMNS - 8)
     return [f"{name if n == 0 else '':8}{line}" for n, line in enumerate(lines)]

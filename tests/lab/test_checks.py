@@ -1,0 +1,230 @@
+"""`lab.check` prints and returns a verdict on anything that a learner hands it; it never raises."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labkit import lab
+from labkit.errors import StorageBusy, UsageError
+from labkit.lab import checks, content, progress, verbs
+from labkit.lab.checks import Desk, Judgement
+from labkit.lab.content import Exercise
+
+EXERCISE = Exercise("05.ex9", "repair", 5, "answer", "Ask nothing.", ("one", "two", "three"))
+
+
+@pytest.fixture
+def judged(begun: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Judgement]:
+    """Judges an answer by the given check, as if it were an exercise of notebook 05."""
+
+    def judge(answer: object, check: Callable[[Any, Desk], Judgement]) -> Judgement:
+        module = type("module", (), {"ex9": staticmethod(check)})
+        monkeypatch.setattr(checks, "import_module", lambda name: module)
+        monkeypatch.setattr(content, "exercise", lambda exercise_id: EXERCISE)
+        return lab.check("05.ex9", answer)
+
+    return judge
+
+
+def returned(function: Any, desk: Desk) -> Judgement:
+    return checks.held(f"It returned {checks.ask(function)!r}.", "It returns.")
+
+
+def calls_itself() -> object:
+    return calls_itself()
+
+
+def raises() -> object:
+    raise LookupError("no such step")
+
+
+def leaves() -> object:
+    raise SystemExit(3)
+
+
+def never_ends() -> object:
+    while True:
+        pass
+
+
+class Hostile:
+    """Whatever a check does with it goes wrong."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(f"no {name}")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "reason"),
+    [
+        (lambda: 7, "held", "It returned 7."),
+        (lambda: None, "not judged", "returns nothing"),
+        (raises, "broken", "LookupError: no such step"),
+        (leaves, "broken", "SystemExit"),
+        (calls_itself, "broken", "RecursionError"),
+        (7, "not judged", "7 is no function"),
+        (..., "not judged", 'The "..." is still there'),
+        ("", "not judged", "empty"),
+        ([], "not judged", "empty"),
+        (lambda needed: needed, "broken", "missing 1 required positional argument"),
+    ],
+)
+def test_what_a_function_does_is_told(
+    answer: object, verdict: str, reason: str, judged: Callable[..., Judgement]
+) -> None:
+    judgement = judged(answer, returned)
+    assert judgement.verdict == verdict
+    assert reason in judgement.reason
+
+
+def test_the_line_that_raised_is_shown(judged: Callable[..., Judgement]) -> None:
+    (row,) = judged(raises, returned).rows
+    assert row.endswith('raise LookupError("no such step")')
+
+
+def test_a_loop_without_an_end_is_stopped(
+    judged: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LIMIT_S", 0.05)
+    assert "had not ended after 0.05 s" in judged(never_ends, returned).reason
+    assert judged(lambda: 7, returned).verdict == "held"  # and the next check has its own time
+
+
+def test_no_time_limit_outside_the_main_thread(judged: Callable[..., Judgement]) -> None:
+    verdicts: list[str] = []
+    thread = threading.Thread(target=lambda: verdicts.append(judged(lambda: 7, returned).verdict))
+    thread.start()
+    thread.join()
+    assert verdicts == ["held"]
+
+
+@pytest.mark.parametrize("error", [UsageError("use it so"), StorageBusy("it stayed busy")])
+def test_a_check_that_cannot_be_made_is_not_judged(
+    error: BaseException, judged: Callable[..., Judgement]
+) -> None:
+    def fails(answer: Any, desk: Desk) -> Judgement:
+        raise error
+
+    judgement = judged(7, fails)
+    assert judgement.verdict == "not judged"
+    assert str(error) in judgement.reason
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Hostile, object, lambda: {"a": 1}, lambda: "\ud800"],
+    ids=["hostile", "object", "dict", "surrogate"],
+)
+def test_an_answer_that_no_check_thought_of(
+    make: Callable[[], object],
+    judged: Callable[..., Judgement],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def looks(answer: Any, desk: Desk) -> Judgement:
+        return checks.held(f"{answer.columns}")
+
+    assert judged(make(), looks).verdict == "not judged"
+    assert "cannot read this answer" in capsys.readouterr().out
+
+
+def test_a_learner_may_interrupt(judged: Callable[..., Judgement]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judged(interrupted, returned)
+
+
+def test_the_verdict_is_printed_and_returned(
+    judged: Callable[..., Judgement], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ("seq 4  step_started  run aaaaaaa1",)
+    judgement = judged(7, lambda *_: Judgement("broken", "It happened twice. " * 9, "Once.", rows))
+    printed = capsys.readouterr().out
+    assert repr(judgement) == "broken"
+    assert printed.startswith("05.ex9  broken\nrule    Once.\nseen    It happened twice.")
+    assert printed.endswith("        seq 4  step_started  run aaaaaaa1\n")
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_text_that_is_shown_is_only_text(
+    judged: Callable[..., Judgement], capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = "\x1b[31mred\ud800\u202e"
+    judged(7, lambda *_: Judgement("broken", evil, evil, (evil,)))
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert printed.isascii()
+    assert printed.count("red") == 3
+
+
+def test_before_begin_nothing_is_judged(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judgement = lab.check("02.ex1", raises)
+    assert judgement.verdict == "not judged"
+    assert 'run the first cell: lab.begin("...")' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("exercise_id", "reason"),
+    [
+        ("02.ex1", "belongs to notebook 02 and 05 is open here"),
+        ("05.nope", "there is no exercise '05.nope'"),
+        (5, "there is no exercise 5"),
+    ],
+)
+def test_an_exercise_of_elsewhere_is_not_judged(exercise_id: Any, reason: str, begun: Path) -> None:
+    assert reason in lab.check(exercise_id, raises).reason
+
+
+def test_tries_are_kept_and_what_held_stays_held(
+    judged: Callable[..., Judgement], begun: Path
+) -> None:
+    judged(raises, returned)
+    judged(lambda: 7, returned)
+    judged(raises, returned)
+    judged(..., returned)  # nobody has tried
+    entry = progress.checks()["05.ex9"]
+    assert entry["held"] is True
+    assert entry["tries"] == 3
+    assert entry["verdict"] == "broken"
+    assert entry["answer"].startswith("def raises() -> object:")
+
+
+def test_a_verdict_that_cannot_be_kept_is_given_all_the_same(
+    judged: Callable[..., Judgement], begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (begun / "progress.json").write_text(json.dumps([1]), encoding="utf-8")
+    assert judged(lambda: 7, returned).verdict == "held"
+    assert "The verdict was not kept: " in capsys.readouterr().out
+    assert json.loads((begun / "progress.json").read_text(encoding="utf-8")) == [1]
+
+
+def test_the_end_counts_what_held(
+    begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "exercises", lambda number: [EXERCISE, EXERCISE])
+    verbs._open[-1].held.add("05.ex9")
+    lab.end()
+    assert "Exercises: 1 of 2 held." in capsys.readouterr().out
+
+
+def test_hints_come_one_by_one_and_the_last_shows_a_solution(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.begin("02")
+    capsys.readouterr()
+    for number in (1, 2, 3, 3):
+        lab.hint("02.ex1")
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"02.ex1, hint {number} of 3\n")
+        assert ("def count_words" in printed) == (number == 3)
+    lab.end()
