@@ -61,10 +61,11 @@ def regenerate(path: Path) -> bool:
     return True
 
 
-def execute(notebook: NotebookNode, folder: Path) -> None:
+def execute(notebook: NotebookNode, folder: Path, *, allow_errors: bool = False) -> None:
     """Runs every cell from the first in a fresh kernel whose progress and runs are thrown away.
 
-    Raises CellFailed with the first cell that fails, NotFound without nbclient.
+    Raises CellFailed with the first cell that fails, unless errors are allowed; NotFound without
+    nbclient.
     """
     try:
         from nbclient import NotebookClient
@@ -76,6 +77,7 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name=KERNEL["name"],
+        allow_errors=allow_errors,
         record_timing=False,
         store_widget_state=False,
         coalesce_streams=True,  # how prints are cut into messages depends on timing
