@@ -116,9 +116,29 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         lambda nb: _output(nb, output_type="display_data", data={"image/png": "AAAA"}),
         "bare image",
     ),
+    "exercise untagged": (lambda nb: _exercise(nb)["metadata"].clear(), "exercise cells are not"),
+    "exercise solved": (
+        lambda nb: _set(_exercise(nb), outputs=[{"output_type": "stream", "text": "02.ex1  held"}]),
+        "as shipped it must fail",
+    ),
+    "exercise without a hole": (
+        lambda nb: _set(_exercise(nb), source='lab.check("02.ex1", count_words)'),
+        "needs a '...'",
+    ),
+    "exercise unchecked": (
+        lambda nb: _set(_exercise(nb), source="def count_words():\n    ...\n"),
+        "needs a '...'",
+    ),
+    "exercise minutes": (lambda nb: _replace(nb, "extend, 6 minutes", "extend"), "no heading"),
+    "hints": (lambda nb: _replace(nb, "Hint 1 of 3", "Hint 1"), "not those of content.toml"),
     "no alt": (lambda nb: _with_image(nb).update({"text/html": "<img src=x>"}), "as alt"),
     "alt alone": (lambda nb: _with_image(nb).update({"text/plain": "<Figure>"}), "plain text"),
 }
+
+
+def _exercise(notebook: dict[str, Any]) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [c for c in notebook["cells"] if c["id"] == "02-ex1"]
+    return found[0]
 
 
 def _replace(notebook: dict[str, Any], old: str, new: str) -> None:
