@@ -17,7 +17,7 @@ __all__ = ["TOOLS_FILE", "NotSelfContained", "hand_over", "source_of"]
 
 TOOLS_FILE = "tools.py"
 # IPython puts these among the builtins of a notebook; an agent's Python has none of them.
-OF_IPYTHON = {"__IPYTHON__", "display", "exit", "get_ipython", "quit"}
+OF_IPYTHON = {"__IPYTHON__", "display", "get_ipython"}
 BUILTINS = set(dir(builtins)) - OF_IPYTHON
 
 
@@ -54,6 +54,8 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _require_self_contained(function: Callable[..., Any], text: str) -> None:
+    from labkit.restart.tools import TOOLS  # it looks for the working folder, which may be gone
+
     name = function.__name__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise NotSelfContained(f"{name} is async; an agent calls a plain def")
