@@ -54,8 +54,6 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _require_self_contained(function: Callable[..., Any], text: str) -> None:
-    from labkit.restart.tools import TOOLS  # it looks for the working folder, which may be gone
-
     name = function.__name__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise NotSelfContained(f"{name} is async; an agent calls a plain def")
