@@ -131,8 +131,9 @@ class _Painter:
         """At the right, for how the lanes end. In inches, by the width of a usual letter."""
         self.letter = self.size.font * 0.6 / 72
         across = self.size.width - self.size.font * 0.2  # without the names of the runs
-        words = max(map(len, self.chart.endings), default=0) * self.letter + 0.3
-        self.end = self.last + self.span * words / (across - words)
+        words = np.array([len(word) for word in self.chart.endings]) * self.letter + 0.3
+        needed = (self.edges - self.first) * across / (across - words)
+        self.end = self.first + float(max([self.span, *needed]))
         self.inches = across / (self.end - self.first)
 
     def _x(self, seq: int, at: float) -> float:
@@ -279,10 +280,13 @@ class _Painter:
         if self.names_endings:
             marks -= {*ENDINGS}
         handles += [
-            Line2D([], [], linestyle="", marker=MARKERS[what], color=self.ink.text, label=what)
+            Line2D(
+                [], [], linestyle="", marker=MARKERS[what], markersize=self.size.font * 0.75,
+                color=self.ink.text, label=what,
+            )
             for what in MARKERS
             if what in marks
-        ]
+        ]  # fmt: skip
         self.figure.legend(
             handles=handles, loc="outside lower left", ncols=3, frameon=False,
             labelcolor=self.ink.text, fontsize=self.size.font, handlelength=1.6,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from labkit.lab.listing import show_diff, show_source
-    from labkit.lab.pictures import draw_calls, draw_grid
+    from labkit.lab.pictures import draw_bars, draw_calls, draw_grid
     from labkit.lab.process import NotReady
     from labkit.lab.trials import POINTS, Trial, tabulate
     from labkit.lab.verbs import (
@@ -48,6 +48,7 @@ __all__ = [
     "Trial",
     "begin",
     "check",
+    "draw_bars",
     "draw_calls",
     "draw_grid",
     "end",

@@ -1,25 +1,28 @@
-"""The pictures that are no timeline: calls made again, and the grid of crash points."""
+"""Small pictures: calls made again, the grid of crash points, and bars that a learner found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from labkit.errors import UsageError
 from labkit.journal.figure import Timeline
 from labkit.journal.laws import HELD
+from labkit.journal.painter import FACES
 from labkit.lab.trials import POINTS, Trial, place, tabulate
 
-__all__ = ["Picture", "draw_calls", "draw_grid"]
+__all__ = ["Picture", "draw_bars", "draw_calls", "draw_grid"]
 
 # The colours of the timelines. Each has a pattern and a word beside it, so none is the only sign.
 NEEDED, AGAIN = "#0072B2", "#D55E00"
 FONT = 10.5
+BAR_COLUMNS = ("run_id", "step_idx", "begin_seq", "end_seq")
 
 
 class Picture(Timeline):
@@ -108,3 +111,48 @@ def _square(axes: Axes, x: int, y: int, trial: Trial) -> None:
     # The words stand on white: a hatch behind letters makes both illegible.
     box = {"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.35"}
     axes.text(x, y, words, ha="center", va="center", fontsize=FONT, bbox=box, parse_math=False)
+
+
+def draw_bars(rows: pd.DataFrame) -> Picture:
+    """A timeline of the rows and nothing else: one lane for each `run_id`, one bar for each row.
+
+    It needs the columns run_id, step_idx, begin_seq, end_seq; where end_seq is missing, the bar is
+    short and hatched. Raises UsageError.
+    """
+    if missing := [name for name in BAR_COLUMNS if name not in getattr(rows, "columns", ())]:
+        raise UsageError(f"lab.draw_bars: give a table; it lacks {', '.join(missing)}")
+    lanes = list(dict.fromkeys(map(str, rows.run_id)))
+    sentence = f"Bars of {len(rows)} attempts in {len(lanes)} lanes"
+    sentence += "".join(f"; run {lane}: {_bars_in_words(rows, lane)}" for lane in lanes)
+    table = rows[list(BAR_COLUMNS)].reset_index(drop=True)
+    picture = Picture(f"{sentence}.", table, 7.6, 0.7 + 0.62 * max(1, len(lanes)))
+    axes = picture.add_subplot()
+    for row in table.itertuples(index=False):
+        _draw_bar(axes, lanes.index(str(row.run_id)), row)
+    axes.set_yticks(range(len(lanes)), [f"run {lane}" for lane in lanes], fontsize=FONT)
+    axes.set_ylim(max(1, len(lanes)) - 0.5, -0.8)  # the first run on top
+    axes.use_sticky_edges = False
+    axes.margins(x=0.06)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
+    axes.set_xlabel("order of entries (seq)", fontsize=FONT)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    return picture
+
+
+def _bars_in_words(rows: pd.DataFrame, lane: str) -> str:
+    of_lane = rows[rows.run_id.astype("string") == lane]
+    return ", ".join(
+        f"step {row.step_idx} from {row.begin_seq}"
+        + (" without an end" if pd.isna(row.end_seq) else f" to {row.end_seq}")
+        for row in of_lane.itertuples()
+    )
+
+
+def _draw_bar(axes: Axes, lane: int, row: Any) -> None:
+    is_open = bool(pd.isna(row.end_seq))
+    length = 0.5 if is_open else max(0.5, row.end_seq - row.begin_seq)
+    colour, hatch = FACES["no entry" if is_open else "finished"]
+    axes.barh(lane, length, 0.46, row.begin_seq, color=colour, hatch=hatch, edgecolor="white")
+    words = f"step {row.step_idx}{', no end' if is_open else ''}"
+    axes.text(row.begin_seq, lane - 0.27, words, fontsize=FONT, va="bottom", parse_math=False)
