@@ -88,6 +88,8 @@ class Reader(Database):
 
     def query(self, sql: str, values: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The names and rows of a statement that someone typed. Raises BadInput for a mistake."""
+        # A query may have no end. Python obeys Ctrl-C only where it is called, so it is, often.
+        self._sql.set_progress_handler(lambda: 0, 100_000)
         try:
             cursor = self._cursor(sql, values)
             return [column[0] for column in cursor.description or ()], list(cursor)
@@ -119,6 +121,8 @@ class Reader(Database):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_READONLY:
             return BadInput("a journal is read-only here: this statement would write; use SELECT")
+        if code == sqlite3.SQLITE_INTERRUPT:
+            return BadInput("the query was stopped before its end")
         if code in _MISTAKES:
             return BadInput(f"SQLite cannot run this query: {error}")
         return self._fault(error)

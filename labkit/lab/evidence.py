@@ -45,8 +45,8 @@ def timeline(folder: Folder, task: str, by: str) -> Timeline:
     """A journal cannot say that a process was killed or is alive. The lab can: it did it."""
     from labkit.journal import timeline
 
-    killed = [run for process in folder.processes if process.killed for run in process.runs()]
-    at_work = [run for process in folder.processes if process.alive for run in process.runs()]
+    killed = [run for each in folder.processes if each.killed for run in each.runs(task)]
+    at_work = [run for each in folder.processes if each.alive for run in each.runs(task)]
     return timeline(journal(folder), task, by=by, killed=killed, at_work=at_work)
 
 

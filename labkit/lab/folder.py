@@ -22,7 +22,7 @@ from pathlib import Path
 from labkit.errors import UsageError, storage_faults
 from labkit.lab.process import Process
 
-__all__ = ["RUN_IDS", "Folder", "fresh_folder", "new_directory"]
+__all__ = ["RUN_IDS", "Folder", "fresh_folder", "new_directory", "session"]
 
 # Easy to tell apart in a table. A run past the last one gets its ordinal.
 RUN_IDS = tuple(f"{letter * 7}{number}" for number, letter in enumerate("abcdef", start=1))
@@ -32,12 +32,14 @@ BETWEEN_STARTS_S = 60
 PROGRAMS = {  # first word of a command: (how a terminal types it, what Python is given for it)
     "agent": ("labkit agent", ("labkit", "agent")),
     "naive": ("python -m labkit.lab.scenarios.naive", ("labkit.lab.scenarios.naive",)),
+    "journal": ("labkit journal", ("labkit", "journal")),
 }
 # An agent ignores a variable that it does not know, and a misspelt one would kill nothing.
 SETTINGS = (
     "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_LLM", "AGENT_MAX_ATTEMPTS", "AGENT_STEP_DELAY",
     "AGENT_UNSAFE_EFFECTS",
 )  # fmt: skip
+CLOCK = "LABKIT_CLOCK"  # may be given too: a machine whose clock was put back
 
 
 class Folder:
@@ -46,6 +48,8 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.processes: list[Process] = []
+        # What every process here is given and no command shows: it differs by machine, as a port.
+        self.unprinted: Mapping[str, str] = {}
 
     @property
     def database(self) -> Path:
@@ -65,7 +69,7 @@ class Folder:
             known = " or ".join(repr(f"{name} ...") for name in PROGRAMS)
             raise UsageError(f"the lab cannot start {command!r}; use {known}")
         for name in agent:
-            if name not in SETTINGS:
+            if name not in (*SETTINGS, CLOCK):
                 raise UsageError(f"{name} is no setting of an agent; use {', '.join(SETTINGS)}")
         typed, module = PROGRAMS[words[0]]
         given = {name: str(value) for name, value in agent.items()}  # AGENT_STEP_DELAY=60 too
@@ -94,19 +98,20 @@ class Folder:
         start = FIRST_START + BETWEEN_STARTS_S * len(self.processes)
         return {
             **kept,
-            "LABKIT_CLOCK": str(start),
+            **self.unprinted,
+            CLOCK: str(start),
             "LABKIT_RUN_IDS": ",".join(RUN_IDS),
-            "LABKIT_SESSION": _session(),
+            "LABKIT_SESSION": session(),
             # A killed process has said what it would have said in a terminal, line by line.
             "PYTHONUNBUFFERED": "1",
         }
 
 
-def fresh_folder(parent: Path, name: str) -> Folder:
-    """Makes a folder that did not exist, with the notes and the plan in it."""
+def fresh_folder(parent: Path, name: str, scenario: str = "notes") -> Folder:
+    """Makes a folder that did not exist, with the notes and the plan of a scenario in it."""
     path = new_directory(parent, name)
     doing = storage_faults(f"cannot fill {path}")
-    with doing, as_file(files("labkit.lab") / "scenarios" / "notes") as notes:
+    with doing, as_file(files("labkit.lab") / "scenarios" / scenario) as notes:
         shutil.copytree(notes, path, dirs_exist_ok=True)
     return Folder(path)
 
@@ -152,6 +157,6 @@ def _split(command: str) -> list[str]:
         raise UsageError(f"the lab cannot read {command!r}: {error}; close the quote") from None
 
 
-def _session() -> str:
+def session() -> str:
     """A mark that every child inherits, so that a test can find one that was left alive."""
     return os.environ.setdefault("LABKIT_SESSION", secrets.token_hex(8))

@@ -87,12 +87,13 @@ class Process:
     def killed(self) -> bool:
         return self._guarded.poll() == -signal.SIGKILL
 
-    def runs(self) -> list[str]:
-        """The `run_id` of each run that this process has begun."""
+    def runs(self, task: str) -> list[str]:
+        """The `run_id` of each run of the task that this process has begun."""
         found = _ask(
             self._database,
             "SELECT group_concat(run_id) FROM journal "
-            "WHERE kind = 'run_started' AND seq > ? AND seq <= ?",
+            "WHERE kind = 'run_started' AND task_id = ? AND seq > ? AND seq <= ?",
+            task,
             self._seq_before,
             self._seq_after or _last_seq(self._database),
         )
