@@ -16,10 +16,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from labkit.lab.bills import Bill, bill, draw_bills, tabulate_bills
     from labkit.lab.listing import show_diff, show_source
+    from labkit.lab.models import Model, model
     from labkit.lab.pictures import draw_bars, draw_calls, draw_grid
     from labkit.lab.process import NotReady
+    from labkit.lab.tables import compare
     from labkit.lab.trials import POINTS, Trial, tabulate
+    from labkit.lab.tries import draw_attempts
     from labkit.lab.verbs import (
         begin,
         check,
@@ -44,11 +48,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POINTS",
+    "Bill",
+    "Model",
     "NotReady",
     "Trial",
     "begin",
+    "bill",
     "check",
+    "compare",
+    "draw_attempts",
     "draw_bars",
+    "draw_bills",
     "draw_calls",
     "draw_grid",
     "end",
@@ -57,6 +67,7 @@ __all__ = [
     "hint",
     "journal",
     "kill",
+    "model",
     "predict",
     "ps",
     "reports",
@@ -67,13 +78,15 @@ __all__ = [
     "show_source",
     "start",
     "tabulate",
+    "tabulate_bills",
     "timeline",
     "trial",
     "wait_for",
     "witness",
 ]
 
-_WHERE = ("verbs", "listing", "process", "trials", "pictures")  # pandas and matplotlib last
+# Modules that need pandas and matplotlib come last.
+_WHERE = ("verbs", "listing", "process", "trials", "models", "pictures", "bills", "tables", "tries")
 
 if "IPython" in sys.modules:  # in a kernel already here: the first verb may be the first mistake
     import_module("labkit.lab.oneline").show_errors_in_one_line()

@@ -23,12 +23,16 @@ __all__ = [
 
 
 class Notebook(NamedTuple):
-    """One notebook. `number` has two digits and stands first in the file's name."""
+    """One notebook. `number` has two digits and stands first in the file's name.
+
+    `scenario` names the folder of `labkit.lab.scenarios` with its plan and its notes.
+    """
 
     number: str
     slug: str
     title: str
     minutes: int
+    scenario: str = "notes"
 
     @property
     def file(self) -> str:

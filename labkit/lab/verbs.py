@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from labkit.errors import Fatal, LabkitError, NotFound, UsageError
 from labkit.journal.fold import KINDS
@@ -37,6 +37,7 @@ __all__ = [
     "begin",
     "check",
     "current_folder",
+    "current_notebook",
     "end",
     "files",
     "fresh",
@@ -58,6 +59,13 @@ __all__ = [
 
 
 LATEST = "latest"
+COLUMNS = 80
+
+
+class Closing(Protocol):
+    """Runs until it is closed; a second `close` does nothing."""
+
+    def close(self) -> object: ...
 
 
 class OpenNotebook:
@@ -68,6 +76,8 @@ class OpenNotebook:
         self.runs = home() / "runs" / notebook.number
         self.root = new_directory(self.runs)
         self.folders: list[Folder] = []
+        self.unprinted: dict[str, str] = {}  # for the processes of every folder, see Folder
+        self.beside: dict[str, Closing] = {}  # what runs outside the folders, by name
         self.folder = self.open_folder("first")
         self.predictions = Predictions(notebook.number)
         self.hints_shown: Counter[str] = Counter()
@@ -75,7 +85,8 @@ class OpenNotebook:
         _point(self.runs / LATEST, self.root.name)
 
     def open_folder(self, name: str) -> Folder:
-        folder = fresh_folder(self.root, name)
+        folder = fresh_folder(self.root, name, self.notebook.scenario)
+        folder.unprinted = self.unprinted
         self.folders.append(folder)
         return folder
 
@@ -85,7 +96,10 @@ class OpenNotebook:
         return f"runs/{self.notebook.number}/{LATEST}/{self.folders[0].path.name}"
 
     def close(self) -> list[Process]:
-        return [process for folder in self.folders for process in folder.close()]
+        closed = [process for folder in self.folders for process in folder.close()]
+        while self.beside:
+            self.beside.popitem()[1].close()
+        return closed
 
 
 _open: list[OpenNotebook] = []  # at most one: a notebook has one kernel
@@ -102,7 +116,7 @@ def begin(number: str | int) -> None:
     _open.append(OpenNotebook(notebook))
     _widen_tables()
     print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
-    print(f"A fresh folder, {_open[-1].where}, holds plan.json and input/notes.txt.")
+    print(f"A fresh folder, {_open[-1].where}, holds {_plan_and_notes(_open[-1].folder)}.")
     print("No agent has run in it.")
 
 
@@ -129,6 +143,11 @@ def fresh(name: str) -> None:
     print(f"A fresh folder, {name}: no journal, no report.")
 
 
+def current_notebook() -> OpenNotebook:
+    """The notebook that began last in this Python. Raises NotReady before `begin`."""
+    return _current()
+
+
 def current_folder() -> Folder:
     """The folder that the other verbs act on. Raises NotReady before `begin`."""
     return _current().folder
@@ -141,14 +160,14 @@ def run(command: str, **agent: str) -> Result:
     Raises NotReady after 30 s, with the process killed.
     """
     process = current_folder().start(command, agent)
-    print(f"$ {process.typed}")
+    print(_as_typed(process.typed))
     return _with_output(process.finish())
 
 
 def start(command: str, **agent: str) -> Process:
     """Starts a command and returns at once; `kill` ends it, and so does the end of this Python."""
     process = current_folder().start(command, agent)
-    print(f"$ {process.typed} &")
+    print(_as_typed(f"{process.typed} &"))
     return process
 
 
@@ -306,6 +325,20 @@ def _started(process: object) -> Process:
     if not isinstance(process, Process):
         raise UsageError(f"{process!r} is no process; give what lab.start returned")
     return process
+
+
+def _as_typed(command: str) -> str:
+    """As a terminal shows it; a long one goes on in a second line, as a shell allows."""
+    line = f"$ {command}"
+    settings = re.match(r"\$ (?:[A-Z_]+=\S* )+", line)
+    if len(line) <= COLUMNS or not settings:
+        return line
+    return f"{settings[0]}\\\n    {line[settings.end() :]}"
+
+
+def _plan_and_notes(folder: Folder) -> str:
+    notes = [name for name in evidence.files(folder) if name.startswith("input/")]
+    return f"plan.json and {notes[0] if len(notes) == 1 else f'{len(notes)} files in input'}"
 
 
 def _point(link: Path, name: str) -> None:
