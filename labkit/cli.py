@@ -20,6 +20,8 @@ COMMANDS = {
     "doctor": ("labkit.lab.doctor", "main", "check this machine and say what is missing"),
     "journal": ("labkit.journal.command", "main", "copy or read a journal"),
     "open": ("labkit.lab.workbook", "open_command", "copy notebooks into your workbook"),
+    "progress": ("labkit.lab.report", "progress_command", "say what is answered and what is next"),
+    "reset": ("labkit.lab.workbook", "reset_command", "move your copy aside, make a fresh one"),
 }
 
 _INTERRUPTED, _STORAGE_FAULT = 130, 74

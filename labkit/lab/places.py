@@ -23,7 +23,8 @@ def checkout() -> Path | None:
 def home() -> Path:
     """The folder of runs and progress: `LABKIT_HOME`, or `.lab` in the checkout, or `.lab` here."""
     if asked := os.environ.get("LABKIT_HOME"):
-        return Path(asked).absolute()  # a cell may change the working directory
+        # Absolute, since a cell may change the working directory; `~`, since a quoted one comes so.
+        return Path(os.path.expanduser(asked)).absolute()
     return (checkout() or Path.cwd()) / ".lab"
 
 

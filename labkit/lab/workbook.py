@@ -1,7 +1,8 @@
-"""`labkit open`: the learner's own copies of the notebooks, in `workbook/`.
+"""`labkit open` and `labkit reset`: the learner's own copies of the notebooks, in `workbook/`.
 
 The originals hold every output and are never edited. A copy has none, so nothing is told before
-it is run, and an update of the lab cannot conflict with what a learner wrote.
+it is run, and an update of the lab cannot conflict with what a learner wrote. Nothing that a
+learner wrote is ever deleted: what makes room for a fresh copy is moved into `workbook/old/`.
 """
 
 from __future__ import annotations
@@ -9,90 +10,273 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import secrets
+import os
 import sqlite3
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from datetime import date
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from labkit.errors import UsageError
+from labkit.errors import BadInput, LabkitError, NotFound, StorageFault, UsageError, storage_faults
 from labkit.files import remove_orphans
-from labkit.lab import content
+from labkit.lab import content, updates
 from labkit.lab.content import Notebook
+from labkit.lab.keeping import one_at_a_time, write_whole
 from labkit.lab.places import originals
 
-__all__ = ["WORKBOOK", "cleared", "hand_out", "open_command"]
+__all__ = ["OLD", "WORKBOOK", "cleared", "hand_out", "open_command", "reset", "reset_command"]
 
 WORKBOOK = "workbook"
+OLD = "old"  # in the workbook: what made room for fresh copies
+LOCK = ".labkit.lock"
 GLOSSARY = "GLOSSARY.md"  # the notebooks link to it, so it stands beside the copies too
+GLOSSARY_MARK = "<!-- labkit handed this out:"  # with the hash of all above it; shown by no reader
 NotebookJSON = dict[str, Any]  # as the file has it; nothing here needs nbformat's own types
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 HANDED_OUT = "labkit_handed_out"  # in a copy's metadata: the hash of the sources it came with
+IN_JUPYTERLAB = "Open in JupyterLab? File > Reload Notebook from Disk; if it asks, choose Revert."
 
 
 def open_command(argv: list[str]) -> int:
-    """`labkit open [NN]`: copies one notebook or all and says where."""
-    chosen = _choose(argv)
-    if chosen is None:
-        print(_usage())
+    """`labkit open [NN]`: copies one notebook or all, says where, and what is new in an original.
+
+    Of all, an original that is missing or damaged is told and passed over.
+    """
+    if argv in (["-h"], ["--help"]):
+        print(_usage("labkit open [NN]", f"copies into {WORKBOOK}/; what you changed is kept"))
         return 0
-    folder = originals().parent / WORKBOOK
-    folder.mkdir(exist_ok=True)
-    remove_orphans(str(folder), ".*")
-    if not (folder / GLOSSARY).exists():
-        _write(folder / GLOSSARY, (originals() / GLOSSARY).read_text(encoding="utf-8"))
-    for notebook in chosen:
-        print(f"{WORKBOOK}/{notebook.file}: {hand_out(notebook, folder)}")
+    if len(argv) > 1:
+        raise UsageError(f"give one number or none, not {len(argv)}")
+    chosen = [content.notebook(argv[0])] if argv else content.notebooks()
+    done = []
+    with _workbook() as folder:
+        with _no_copy():
+            said = _hand_out_glossary(folder)
+        print(*([f"{WORKBOOK}/{GLOSSARY}: {said}\n"] if said else []), end="")
+        for notebook in chosen:
+            with _no_copy():
+                done.append((hand_out if argv else _hand_out_or_say)(notebook, folder))
+            print(f"{WORKBOOK}/{notebook.file}: {done[-1]}")
+    if any(said.startswith("renewed") for said in done):
+        print(IN_JUPYTERLAB)
     print(f"Open {WORKBOOK}/{chosen[0].file} in JupyterLab; make lab starts it.")
     return 0
 
 
-def hand_out(notebook: Notebook, folder: Path) -> str:
-    """Makes or renews one copy and says in words what it did.
+def reset_command(argv: list[str]) -> int:
+    """`labkit reset NN ...` or `--all`: fresh copies; what was there is moved aside.
 
-    A copy in which anything was changed is kept, whatever the original has become since.
+    Raises UsageError for `--all` where nobody can be asked.
     """
-    fresh = cleared(_read(originals() / notebook.file))
+    if argv in (["-h"], ["--help"]):
+        aside = f"moves your copy into {WORKBOOK}/{OLD}/ and makes a fresh one; keeps your progress"
+        print(_usage("labkit reset NN ... | --all", aside))
+        return 0
+    if "--all" in argv and argv != ["--all"]:
+        raise UsageError("give numbers or --all, not both")
+    if not argv:
+        raise UsageError("give the number of a notebook, as in labkit reset 05, or --all")
+    everything = argv == ["--all"]
+    chosen = content.notebooks() if everything else [content.notebook(number) for number in argv]
+    fresh = {notebook: _fresh(notebook) for notebook in chosen}  # before anything is moved
+    if everything and not _agreed(chosen):
+        print("Nothing was changed.")
+        return 0
+    with _workbook() as folder:
+        for notebook in fresh:
+            with _no_copy():
+                said = reset(notebook, folder)
+            print(f"{WORKBOOK}/{notebook.file}: {said}")
+    print(
+        "Your answers and what held are kept; labkit progress shows them.", IN_JUPYTERLAB, sep="\n"
+    )
+    return 0
+
+
+def hand_out(notebook: Notebook, folder: Path) -> str:
+    """Makes or renews one copy and says in words what it did, and what is new in the original.
+
+    A copy in which anything was changed is kept, whatever the original has become since. Raises
+    NotFound without an original, BadInput for a damaged one.
+    """
+    fresh = _fresh(notebook)
     path = folder / notebook.file
-    if not path.exists():
+    if not os.path.lexists(path):
         _write_notebook(path, fresh)
         return "new copy"
+    again = f"labkit reset {notebook.number} moves it aside and makes a fresh copy"
     try:
         theirs = _read(path)
         hash_of_theirs, handed_out = _hash(theirs), theirs["metadata"].get(HANDED_OUT)
     except UNREADABLE:  # half saved, or no notebook: it is the learner's all the same
-        return "kept; it is not a readable notebook, move it aside to get a new copy"
+        return f"kept; it is not a readable notebook\n  {again}"
     if hash_of_theirs == _hash(fresh):
         return "kept; it is up to date"
+    if handed_out == _hash(fresh):
+        return f"kept; it has your changes\n  {again}"
+    news = [f"\n  {line}" for line in updates.news(theirs, fresh)]
     if hash_of_theirs == handed_out:
+        _write_notebook(Path(os.path.realpath(path)), fresh)  # a symbolic link stays one
+        return "".join(["renewed; you had changed nothing and the original is newer", *news])
+    return "".join(["kept; it has your changes and the original is newer", *news, f"\n  {again}"])
+
+
+def reset(notebook: Notebook, folder: Path) -> str:
+    """Makes a fresh copy and says where the old one is. A fresh copy is left as it is.
+
+    Raises OSError with the old copy in its place, and what `hand_out` raises.
+    """
+    fresh = _fresh(notebook)
+    path = folder / notebook.file
+    if not os.path.lexists(path):
         _write_notebook(path, fresh)
-        return "renewed; you had changed nothing and the original is newer"
-    return "kept; it has your changes, move it aside to get a new copy"
+        return "fresh copy; there was none"
+    if _is_fresh(path, fresh):
+        return "it is as fresh as a new one; nothing was moved"
+    aside = _make_room(path, _text(fresh))
+    _trust(path)
+    return f"fresh copy\n  the old one is {WORKBOOK}/{OLD}/{aside.name}"
 
 
 def cleared(original: NotebookJSON) -> NotebookJSON:
-    """A copy without outputs and counts, marked with the hash of its sources."""
+    """A copy without outputs and counts, marked with what it was made from."""
     fresh = copy.deepcopy(original)
     for cell in fresh["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
     fresh["metadata"][HANDED_OUT] = _hash(fresh)
+    fresh["metadata"][updates.CELLS] = updates.marks(fresh)
     return fresh
 
 
-def _choose(argv: list[str]) -> list[Notebook] | None:
-    if argv in (["-h"], ["--help"]):
-        return None
-    if len(argv) > 1:
-        raise UsageError(f"give one number or none, not {len(argv)}")
-    return [content.notebook(argv[0])] if argv else content.notebooks()
-
-
-def _usage() -> str:
+def _usage(command: str, does: str) -> str:
     lines = [
         f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()
     ]
-    return "\n".join(["usage: labkit open [NN]", "", *lines, "", f"copies into {WORKBOOK}/"])
+    return "\n".join([f"usage: {command}", "", *lines, "", does])
+
+
+@contextmanager
+def _workbook() -> Iterator[Path]:
+    """The folder, made if needed, for one process at a time, without what a killed one left."""
+    folder = originals().parent / WORKBOOK
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise StorageFault(f"{WORKBOOK} is no folder; move it away, try again")
+    with ExitStack() as stack:
+        with _no_copy():
+            folder.mkdir(exist_ok=True)
+            stack.enter_context(one_at_a_time(folder / LOCK))
+            remove_orphans(str(folder), ".*")
+        yield folder
+
+
+def _no_copy() -> AbstractContextManager[None]:
+    return storage_faults(f"cannot make a copy in {WORKBOOK}, what is there stays as it is")
+
+
+def _hand_out_or_say(notebook: Notebook, folder: Path) -> str:
+    try:
+        return hand_out(notebook, folder)
+    except LabkitError as error:
+        return str(error)
+
+
+def _agreed(chosen: list[Notebook]) -> bool:
+    """Asks. Raises UsageError where the answer cannot come from a person."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
+    folder = originals().parent / WORKBOOK
+    copies = [entry.file for entry in chosen if os.path.lexists(folder / entry.file)]
+    print(*(f"  {WORKBOOK}/{name}" for name in copies), sep="\n")
+    print(f"Move these {len(copies)} aside and make fresh copies? Type yes: ", end="", flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print()  # the end of the input leaves the cursor behind the question
+    return answer.strip().lower() == "yes"
+
+
+def _fresh(notebook: Notebook) -> NotebookJSON:
+    shown = f"notebooks/{notebook.file}"
+    try:
+        return cleared(_read(originals() / notebook.file))
+    except FileNotFoundError:
+        raise NotFound(f"there is no {shown}; git checkout {shown} brings it back") from None
+    except OSError:
+        raise
+    except UNREADABLE:  # an update may have left the marks of a conflict in it
+        raise BadInput(f"{shown} is damaged; git checkout {shown} brings it back") from None
+
+
+def _is_fresh(path: Path, fresh: NotebookJSON) -> bool:
+    """Neither changed nor run since it was handed out."""
+    try:
+        theirs = _read(path)
+        code = [cell for cell in theirs["cells"] if cell["cell_type"] == "code"]
+        run = any(cell["outputs"] or cell["execution_count"] is not None for cell in code)
+        return not run and _hash(theirs) == _hash(fresh) and not path.is_symlink()
+    except UNREADABLE:
+        return False
+
+
+def _make_room(path: Path, text: str) -> Path:
+    """Gives `text` the name of `path` and returns where the old file is.
+
+    The new text is on the disk before the old file is moved: a full disk changes nothing.
+    """
+    moved: list[Path] = []
+    try:
+        write_whole(path, text, ready=lambda: moved.append(_move_aside(path)))
+    except OSError:
+        if moved:
+            moved[0].rename(path)
+        raise
+    return moved[0]
+
+
+def _move_aside(path: Path) -> Path:
+    """Into `old/`, under a name with a date and a number that nothing has. The caller locks."""
+    old = path.parent / OLD
+    old.mkdir(exist_ok=True)
+    names = (f"{path.stem}.{date.today()}.{number}{path.suffix}" for number in count(1))
+    aside = next(old / name for name in names if not os.path.lexists(old / name))
+    if path.is_symlink():  # moved as it is, a relative one would lead nowhere
+        aside.symlink_to(path.parent / os.readlink(path))
+        path.unlink()
+    else:
+        path.rename(aside)
+    return aside
+
+
+def _hand_out_glossary(folder: Path) -> str:
+    """What a learner changed in it is kept. Says what it did, or nothing if nothing is new."""
+    text = (originals() / GLOSSARY).read_text(encoding="utf-8")
+    path = folder / GLOSSARY
+    if not os.path.lexists(path):
+        write_whole(path, text + _mark(text))
+        return ""
+    try:
+        theirs = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return "kept; it cannot be read"
+    above, mark, _ = theirs.partition(GLOSSARY_MARK)
+    if theirs == text + _mark(text):
+        return ""
+    if not mark:  # handed out before there were marks: nobody knows whose words these are
+        aside = _make_room(path, text + _mark(text))
+        return f"renewed; the old one is {WORKBOOK}/{OLD}/{aside.name}"
+    if theirs == above + _mark(above):
+        write_whole(Path(os.path.realpath(path)), text + _mark(text))
+        return "renewed; you had changed nothing and the original is newer"
+    if _mark(text) in theirs:
+        return ""  # theirs, and the original is what it was
+    return "kept; it has your changes and the original is newer; move it aside to get a new one"
+
+
+def _mark(text: str) -> str:
+    return f"{GLOSSARY_MARK} {hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
 
 def _read(path: Path) -> NotebookJSON:
@@ -104,18 +288,12 @@ def _read(path: Path) -> NotebookJSON:
 
 
 def _write_notebook(path: Path, notebook: NotebookJSON) -> None:
-    text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
-    _write(path, text + "\n")
+    write_whole(path, _text(notebook))  # JupyterLab may have it open: whole or not at all
     _trust(path)
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)  # JupyterLab may have the copy open: whole or not at all
-    finally:
-        temporary.unlink(missing_ok=True)
+def _text(notebook: NotebookJSON) -> str:
+    return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _trust(path: Path) -> None:
