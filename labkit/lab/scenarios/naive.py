@@ -1,9 +1,10 @@
 """The agent of notebook 01: the plan and the tools of the real agent, and no journal.
 
-    python -m labkit.lab.scenarios.naive plan.json
+    python -m labkit.lab.scenarios.naive plan.json [--tools tools.py]
 
 All it knows is in its memory, so a kill takes all of it. `AGENT_CRASH_AT` works as in the real
 agent. The published report is a plain append: without a key, a second one looks like any other.
+With `--tools` a function `(steps, call)` in that file takes the steps, and remembers what it can.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from labkit.crashpoints import CrashPoints
-from labkit.errors import BadInput, LabkitError, NotFound, UsageError
-from labkit.restart.tools import fetch, summarize, write_artifact
+from labkit.errors import BadInput, LabkitError, NotFound, UsageError, describe
+from labkit.restart.tools import fetch, load_tools, summarize, write_artifact
 
 __all__ = ["Naive", "main"]
 
@@ -42,6 +44,12 @@ class Naive:
         self.crash.reach("after_effect", step["idx"])
         self.outputs[step["idx"]] = output
 
+    def call(self, step: dict[str, Any], outputs: Sequence[Any]) -> Any:
+        """One attempt on behalf of a function that keeps the outputs itself."""
+        self.outputs = dict(enumerate(outputs))
+        self._attempt(step)
+        return self.outputs[step["idx"]]
+
     def _call(self, step: dict[str, Any]) -> Any:
         output = TOOLS[step["tool"]](step["input"], self.outputs, "no key")
         print(f"step {step['idx']}: {step['tool']} was called")
@@ -49,14 +57,15 @@ class Naive:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the plan in the file named by the only argument; exit codes as the real agent's."""
+    """Runs the plan in the file named by the first argument; exit codes as the real agent's."""
     try:
-        plan = _read(argv)
+        plan, own = _read(argv[:1]), _own(argv[1:])
         crash = CrashPoints(("before_effect", "after_effect"), os.environ.get("AGENT_CRASH_AT", ""))
         os.environ["AGENT_UNSAFE_EFFECTS"] = (
             "1"  # write_artifact appends: the first thing one writes
         )
-        Naive(plan, crash).run()
+        agent = Naive(plan, crash)
+        agent.run() if own is None else _take_steps(agent, own)
     except LabkitError as error:
         with suppress(AttributeError, OSError, ValueError):  # nobody reads it: the code must do
             sys.stderr.write(f"naive: {error}\n")
@@ -67,7 +76,7 @@ def main(argv: list[str]) -> int:
 def _read(argv: list[str]) -> dict[str, Any]:
     """It trusts the plan, as first programs do; the real agent checks it before it stores it."""
     if len(argv) != 1:
-        raise UsageError("give one argument, the file of the plan")
+        raise UsageError("give the file of the plan, and --tools FILE if you have one")
     try:
         with open(argv[0], "rb") as file:
             plan: dict[str, Any] = json.load(file)
@@ -76,6 +85,28 @@ def _read(argv: list[str]) -> dict[str, Any]:
     except ValueError as error:
         raise BadInput(f"{argv[0]} is not JSON ({error}); mend the plan") from None
     return plan
+
+
+def _own(rest: list[str]) -> Callable[..., Any] | None:
+    """The only function of the file after `--tools`."""
+    if not rest:
+        return None
+    if len(rest) != 2 or rest[0] != "--tools":
+        raise UsageError(f"{' '.join(rest)!r} is not --tools FILE")
+    own = [tool for name, tool in load_tools(rest[1:]).items() if name not in TOOLS]
+    if len(own) != 1:
+        raise BadInput(f"{rest[1]} defines {len(own)} functions; one is to take the steps")
+    return own[0]
+
+
+def _take_steps(agent: Naive, own: Callable[..., Any]) -> None:
+    try:
+        own(agent.steps, agent.call)
+    except LabkitError:
+        raise
+    except Exception as error:
+        raise BadInput(f"{own.__name__} raised {describe(error)}") from None
+    print("the plan is done")
 
 
 if __name__ == "__main__":
