@@ -90,8 +90,8 @@ def draw_bills(bills: Iterable[Bill]) -> Picture:
         raise UsageError("lab.draw_bills: give at least one bill")
     table = tabulate_bills(every)
     needed = int(table.needed.max())
-    sentence = f"Model calls paid where {needed} are needed: " + ", ".join(
-        f"killed at {place} " + " and ".join(f"{row[kept]} {kept}" for kept in (WITHOUT, WITH))
+    sentence = f"Model calls paid where {needed} are needed: " + "; ".join(
+        f"killed at {place} " + ", ".join(f"{row[kept]} {kept}" for kept in row.dropna().index[1:])
         for place, row in table.iterrows()
     )
     picture = Picture(f"{sentence}.", table, 7.6, 3.2)

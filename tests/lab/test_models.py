@@ -1,0 +1,380 @@
+"""The counting model: it speaks as Ollama documents, counts every call, and outlives no kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from labkit import lab
+from labkit.errors import UsageError
+from labkit.lab import verbs
+from labkit.lab.models import Model
+from labkit.lab.scenarios.model import answer_to, subject
+
+PROMPT = "Summarize in three lines:\n\nThe pump stopped.\nTwice."
+ANSWER = "In short: The pump stopped."
+ASK = {"model": "llama3.2", "prompt": PROMPT}
+
+
+class Reply(NamedTuple):
+    status: int
+    kind: str
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Iterator[Model]:
+    with Model(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def begun_09(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    lab.begin("09")
+    capsys.readouterr()
+    yield
+    lab.end()
+
+
+def port(model: Model) -> int:
+    return int(model.url.rpartition(":")[2])
+
+
+def send(
+    model: Model,
+    body: bytes | None,
+    path: str = "/api/generate",
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> Reply:
+    connection = HTTPConnection("127.0.0.1", port(model), timeout=20)
+    connection.request(method, path, body, headers or {})
+    answer = connection.getresponse()
+    reply = Reply(answer.status, answer.headers["Content-Type"], answer.read())
+    connection.close()
+    return reply
+
+
+def ask(asked: Model, **more: object) -> Reply:
+    return send(asked, json.dumps({**ASK, **more}).encode())
+
+
+def test_without_streaming_the_answer_is_one_object(model: Model) -> None:
+    reply = ask(model, stream=False)
+    assert (reply.status, reply.kind) == (200, "application/json; charset=utf-8")
+    assert reply.json == {
+        "model": "llama3.2",
+        "created_at": "2026-01-01T00:00:00Z",
+        "response": ANSWER,
+        "done": True,
+        "done_reason": "stop",
+        "prompt_eval_count": 8,
+        "eval_count": 5,
+    }
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"stream": None}], ids=str)
+def test_streamed_as_by_default_it_comes_in_lines(model: Model, more: dict[str, Any]) -> None:
+    reply = ask(model, **more)
+    assert (reply.status, reply.kind) == (200, "application/x-ndjson")
+    lines = [json.loads(line) for line in reply.body.splitlines()]
+    assert "".join(line["response"] for line in lines) == ANSWER
+    assert [line["done"] for line in lines] == [False] * 5 + [True]
+    assert lines[-1]["response"] == ""
+    assert lines[-1]["done_reason"] == "stop"
+    assert {(line["model"], line["created_at"]) for line in lines} == {
+        ("llama3.2", "2026-01-01T00:00:00Z")
+    }
+
+
+def test_an_answer_is_made_of_the_prompt_alone(model: Model) -> None:
+    first, second = (ask(model, stream=False, options={"seed": n}).body for n in (1, 2))
+    assert first == second
+    assert ask(model, stream=False, model="another").json["model"] == "another"
+    other = ask(model, stream=False, prompt="Who called?\n").json["response"]
+    assert other == answer_to("Who called?") == "In short: Who called?"
+    assert subject(" \n ") == ""
+    text = "Kurz:\n\nPumpe für \ud83d"  # half of a pair, as a cut text may hold
+    assert ask(model, stream=False, prompt=text).json["response"] == "In short: Pumpe für \ud83d"
+
+
+def test_without_a_prompt_nothing_is_generated_and_nothing_counted(model: Model) -> None:
+    for more in ({"prompt": ""}, {"prompt": None}, {"prompt": "", "stream": True}):
+        reply = ask(model, **more)
+        assert (reply.status, reply.json["response"], reply.json["done_reason"]) == (
+            200,
+            "",
+            "load",
+        )
+    assert model.calls() == 0
+
+
+BAD_BODIES = {
+    "none": (None, "missing request body"),
+    "empty": (b"", "missing request body"),
+    "no JSON": (b"{", "not JSON"),
+    "no UTF-8": (b'{"model": "\xff"}', "not JSON"),
+    "deep": (b"[" * 100_000, "not JSON"),
+    "a list": (b"[]", "no JSON object"),
+    "no model": (b'{"prompt": "x"}', "model is required"),
+    "a model of no name": (b'{"model": "", "prompt": "x"}', "model is required"),
+    "a model of a wrong type": (b'{"model": 1, "prompt": "x"}', "model is no text"),
+    "a prompt of a wrong type": (b'{"model": "m", "prompt": ["x"]}', "prompt is no text"),
+    "a stream of a wrong type": (b'{"model": "m", "stream": "no"}', "stream is no true or false"),
+}
+
+
+@pytest.mark.parametrize(("body", "says"), BAD_BODIES.values(), ids=BAD_BODIES)
+def test_a_bad_request_is_400_in_json_and_costs_nothing(
+    model: Model, body: bytes | None, says: str
+) -> None:
+    reply = send(model, body)
+    assert (reply.status, reply.kind) == (400, "application/json; charset=utf-8")
+    assert says in reply.json["error"]
+    assert list(reply.json) == ["error"]
+    assert model.calls() == 0
+    assert ask(model).status == 200
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "99999999999"])
+def test_a_length_that_is_none_is_400(model: Model, length: str) -> None:
+    reply = send(model, None, headers={"Content-Length": length})
+    assert (reply.status, reply.json) == (400, {"error": f"no body of {length} bytes"})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/", 404),
+        ("POST", "/api/chat", 404),
+        ("POST", "/api/generate/", 404),
+        ("GET", "/api/tags", 404),
+        ("GET", "/api/generate", 405),
+    ],
+)
+def test_another_path_or_method_is_refused(
+    model: Model, method: str, path: str, status: int
+) -> None:
+    assert send(model, json.dumps(ASK).encode(), path, method).status == status
+    assert model.calls() == 0
+
+
+def test_calls_at_the_same_moment_are_all_counted(model: Model) -> None:
+    def one(number: int) -> str:
+        return str(ask(model, stream=False, prompt=f"call {number}").json["response"])
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(one, range(40)))
+    assert answers == [f"In short: call {number}" for number in range(40)]
+    assert model.calls() == 40
+    assert sorted(model.prompts()) == sorted(f"call {number}" for number in range(40))
+    assert model.asked().index.tolist() == list(range(1, 41))
+
+
+def test_it_listens_on_loopback_only(model: Model) -> None:
+    """127.0.0.2 is this machine too: a server bound to every address would answer there."""
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", port(model)), timeout=5)
+
+
+def test_nothing_that_is_shown_has_its_port(
+    begun_09: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = lab.model()
+    lab.run("agent create notes plan.json")
+    lab.run("agent run notes", AGENT_LLM="ollama")
+    seen = capsys.readouterr().out + repr(model) + repr(model.asked())
+    assert str(port(model)) not in seen
+    assert repr(model) == "a model that was called 5 times"
+
+
+def test_a_caller_that_is_gone_does_no_harm(model: Model) -> None:
+    model.hold()
+    body = json.dumps(ASK).encode()
+    with socket.create_connection(("127.0.0.1", port(model))) as caller:
+        caller.sendall(b"POST /api/generate HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body))
+        caller.sendall(body)
+        while not model._tell("GET", "/lab/open", {})["open"]:
+            pass
+    model.release()
+    assert ask(model, stream=False).json["response"] == ANSWER
+    assert model.calls() == 2
+
+
+@pytest.mark.parametrize("nth", [0, -1, True, "1", 1.0])
+def test_a_hold_needs_the_number_of_a_call(model: Model, nth: Any) -> None:
+    with pytest.raises(UsageError, match="1 for the next one"):
+        model.hold(nth)
+
+
+def test_a_call_is_open_until_it_is_released(begun_09: None) -> None:
+    """Counted, not answered; and the kill of the agent does not reach the model."""
+    model = lab.model()
+    lab.run("agent create notes plan.json")
+    model.hold(4)
+    agent = lab.start("agent run notes", AGENT_LLM="ollama")
+    model.wait_for_call(agent)
+    assert model.calls() == 4
+    assert lab.kill(agent).killed
+    model.release()
+    assert lab.run("agent run notes", AGENT_LLM="ollama").code == 0
+    assert model.asked()["asked about"].str.partition(":")[0].tolist() == [
+        "Monday", "Tuesday", "Wednesday", "Thursday", "Thursday", "Friday"
+    ]  # fmt: skip
+
+
+def test_waiting_for_a_call_that_never_comes_ends(begun_09: None) -> None:
+    model = lab.model()
+    lab.run("agent create notes plan.json")
+    agent = lab.start("agent run notes", AGENT_LLM="ollama")
+    with pytest.raises(lab.NotReady, match=r"ended \(exit 0: done\) before a call"):
+        model.wait_for_call(agent)
+    slow = lab.start("agent create more plan.json", AGENT_STEP_DELAY="60")
+    slow.finish()
+    slow = lab.start("agent run more", AGENT_STEP_DELAY="60")
+    with pytest.raises(lab.NotReady, match=r"no call is open after 0\.2 s"):
+        model.wait_for_call(slow, timeout_s=0.2)
+
+
+def test_a_second_model_begins_at_zero_and_ends_the_first(begun_09: None) -> None:
+    first = lab.model()
+    assert ask(first).status == 200
+    second = lab.model()
+    assert (first.calls(), second.calls()) == (1, 0)
+    with pytest.raises(lab.NotReady, match=r"run the cell with lab\.model\(\) again"):
+        first.hold()
+    with pytest.raises(OSError, match="refused"):
+        ask(first)
+
+
+def test_the_end_of_the_notebook_ends_the_model(home: Path) -> None:
+    lab.begin("09")
+    model = lab.model()
+    lab.end()
+    with pytest.raises(OSError, match="refused"):
+        ask(model)
+    with pytest.raises(lab.NotReady, match=r"lab\.begin"):
+        lab.model()
+
+
+def test_what_it_says_when_it_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "calls.jsonl").mkdir()
+    with pytest.raises(lab.NotReady, match="the model did not start: Traceback"):
+        Model(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.lab.scenarios.model"], capture_output=True, check=False
+    )
+    assert (done.returncode, b"give one argument" in done.stderr) == (64, True)
+
+
+KERNEL = """
+import sys
+from labkit import lab
+lab.begin("09")
+model = lab.model()
+print(model.url, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_it_dies_with_its_kernel(tmp_path: Path) -> None:
+    environ = {**os.environ, "LABKIT_HOME": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", KERNEL],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environ,
+        text=True,
+    ) as kernel:
+        assert kernel.stdout is not None
+        while not (line := kernel.stdout.readline()).startswith("http"):
+            assert line, "the kernel ended early"
+        number = int(line.rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", number)).close()
+        kernel.send_signal(signal.SIGKILL)
+    while True:  # the guard needs a moment; the time limit of the test bounds it
+        try:
+            socket.create_connection(("127.0.0.1", number)).close()
+        except OSError:
+            break
+
+
+def test_a_proxy_of_this_machine_is_gone_round(
+    begun_09: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner's tool uses plain urllib, which would send the call to a proxy."""
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    lab.model()
+    code = (
+        "def ask(input, ctx, idem_key):\n"
+        "    import os, urllib.request\n"
+        "    url = os.environ['OLLAMA_URL'] + '/api/generate'\n"
+        '    body = b\'{"model": "m", "prompt": "Hi", "stream": false}\'\n'
+        "    return urllib.request.urlopen(url, body).read().decode()\n"
+    )
+    folder = verbs.current_folder().path
+    (folder / "mine.py").write_text(code, "utf-8")
+    plan = {"goal": "g", "steps": [{"tool": "ask", "input": {}}]}
+    (folder / "asks.json").write_text(json.dumps(plan), "utf-8")
+    lab.run("agent --tools mine.py create x asks.json")
+    assert lab.run("agent --tools mine.py run x").code == 0
+
+
+def test_the_bill_of_each_moment(begun_09: None) -> None:
+    """Before the call nothing is lost; an open or uncommitted answer is; a committed one is not."""
+    lab.model()
+    paid = {moment: lab.bill(f"{moment}:7").paid for moment in ("before_effect", "after_commit")}
+    paid |= {moment: lab.bill(f"{moment}:7").paid for moment in ("call_open", "after_effect")}
+    assert paid == {"before_effect": 5, "after_commit": 5, "call_open": 6, "after_effect": 6}
+    naive = [lab.bill(f"{moment}:7", journal=False).paid for moment in paid]
+    assert naive == [8, 9, 9, 9]
+
+
+def test_bills_make_a_table_and_a_picture_that_says_the_same(begun_09: None) -> None:
+    bills = [
+        lab.Bill(place, journal, 5, paid)
+        for place, journal, paid in [
+            ("call_open:1", False, 6),
+            ("call_open:1", True, 6),
+            ("x:9", True, 7),
+        ]
+    ]
+    table = lab.tabulate_bills(bills)
+    assert table.loc["call_open:1"].tolist() == [5, 6, 6]
+    picture = lab.draw_bills(bills)
+    assert picture.table.equals(table)
+    assert picture.summary == (
+        "Model calls paid where 5 are needed: killed at call_open:1 6 without a journal, 6 with "
+        "the journal; killed at x:9 7 with the journal."
+    )
+    with pytest.raises(UsageError, match="at least one bill"):
+        lab.draw_bills([])
+
+
+def test_a_bill_needs_a_place_and_a_model(begun_09: None) -> None:
+    with pytest.raises(lab.NotReady, match=r"run the cell with lab\.model\(\) first"):
+        lab.bill("after_effect:1")
+    lab.model()
+    for place in ("after_effect", "nowhere:1", "after_effect:x", "call_open:-1"):
+        with pytest.raises(UsageError, match="is no place to be killed"):
+            lab.bill(place)
+    with pytest.raises(UsageError, match="step 0 does not ask"):
+        lab.bill("call_open:0")
+    with pytest.raises(lab.NotReady, match="so no bill"):
+        lab.bill("after_effect:99")
