@@ -100,5 +100,5 @@ def _cells(notebook: NotebookJSON) -> dict[str, Cell]:
 def _given(copy: NotebookJSON) -> dict[str, str]:
     """The marks it came with; none in a copy of an earlier labkit, or after somebody's edit."""
     lines = copy["metadata"].get(CELLS)
-    pairs = [str(line).rpartition(" ") for line in (lines if isinstance(lines, list) else [])]
-    return {name: mark for name, _, mark in pairs}
+    texts = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    return {name: mark for name, _, mark in (text.rpartition(" ") for text in texts)}

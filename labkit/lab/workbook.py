@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from datetime import date
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.errors import BadInput, LabkitError, NotFound, StorageFault, UsageError, storage_faults
 from labkit.files import remove_orphans
@@ -27,7 +27,16 @@ from labkit.lab.content import Notebook
 from labkit.lab.keeping import one_at_a_time, write_whole
 from labkit.lab.places import originals
 
-__all__ = ["OLD", "WORKBOOK", "cleared", "hand_out", "open_command", "reset", "reset_command"]
+__all__ = [
+    "OLD",
+    "WORKBOOK",
+    "Done",
+    "cleared",
+    "hand_out",
+    "open_command",
+    "reset",
+    "reset_command",
+]
 
 WORKBOOK = "workbook"
 OLD = "old"  # in the workbook: what made room for fresh copies
@@ -38,6 +47,13 @@ NotebookJSON = dict[str, Any]  # as the file has it; nothing here needs nbformat
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 HANDED_OUT = "labkit_handed_out"  # in a copy's metadata: the hash of the sources it came with
 IN_JUPYTERLAB = "Open in JupyterLab? File > Reload Notebook from Disk; if it asks, choose Revert."
+
+
+class Done(NamedTuple):
+    """What was done for one copy, in words; `wrote` is its path when it was made or renewed."""
+
+    said: str
+    wrote: Path | None = None
 
 
 def open_command(argv: list[str]) -> int:
@@ -51,7 +67,7 @@ def open_command(argv: list[str]) -> int:
     if len(argv) > 1:
         raise UsageError(f"give one number or none, not {len(argv)}")
     chosen = [content.notebook(argv[0])] if argv else content.notebooks()
-    done = []
+    done: list[Done] = []
     with _workbook() as folder:
         with _no_copy():
             said = _hand_out_glossary(folder)
@@ -59,8 +75,9 @@ def open_command(argv: list[str]) -> int:
         for notebook in chosen:
             with _no_copy():
                 done.append((hand_out if argv else _hand_out_or_say)(notebook, folder))
-            print(f"{WORKBOOK}/{notebook.file}: {done[-1]}")
-    if any(said.startswith("renewed") for said in done):
+            print(f"{WORKBOOK}/{notebook.file}: {done[-1].said}")
+    _trust(done)
+    if any(one.said.startswith("renewed") for one in done):
         print(IN_JUPYTERLAB)
     print(f"Open {WORKBOOK}/{chosen[0].file} in JupyterLab; make lab starts it.")
     return 0
@@ -85,18 +102,20 @@ def reset_command(argv: list[str]) -> int:
     if everything and not _agreed(chosen):
         print("Nothing was changed.")
         return 0
+    done: list[Done] = []
     with _workbook() as folder:
         for notebook in fresh:
             with _no_copy():
-                said = reset(notebook, folder)
-            print(f"{WORKBOOK}/{notebook.file}: {said}")
+                done.append(reset(notebook, folder))
+            print(f"{WORKBOOK}/{notebook.file}: {done[-1].said}")
+    _trust(done)
     print(
         "Your answers and what held are kept; labkit progress shows them.", IN_JUPYTERLAB, sep="\n"
     )
     return 0
 
 
-def hand_out(notebook: Notebook, folder: Path) -> str:
+def hand_out(notebook: Notebook, folder: Path) -> Done:
     """Makes or renews one copy and says in words what it did, and what is new in the original.
 
     A copy in which anything was changed is kept, whatever the original has become since. Raises
@@ -105,26 +124,28 @@ def hand_out(notebook: Notebook, folder: Path) -> str:
     fresh = _fresh(notebook)
     path = folder / notebook.file
     if not os.path.lexists(path):
-        _write_notebook(path, fresh)
-        return "new copy"
+        write_whole(path, _text(fresh))
+        return Done("new copy", path)
     again = f"labkit reset {notebook.number} moves it aside and makes a fresh copy"
     try:
         theirs = _read(path)
         hash_of_theirs, handed_out = _hash(theirs), theirs["metadata"].get(HANDED_OUT)
     except UNREADABLE:  # half saved, or no notebook: it is the learner's all the same
-        return f"kept; it is not a readable notebook\n  {again}"
+        return Done(f"kept; it is not a readable notebook\n  {again}")
     if hash_of_theirs == _hash(fresh):
-        return "kept; it is up to date"
+        return Done("kept; it is up to date")
     if handed_out == _hash(fresh):
-        return f"kept; it has your changes\n  {again}"
+        return Done(f"kept; it has your changes\n  {again}")
     news = [f"\n  {line}" for line in updates.news(theirs, fresh)]
     if hash_of_theirs == handed_out:
-        _write_notebook(Path(os.path.realpath(path)), fresh)  # a symbolic link stays one
-        return "".join(["renewed; you had changed nothing and the original is newer", *news])
-    return "".join(["kept; it has your changes and the original is newer", *news, f"\n  {again}"])
+        write_whole(Path(os.path.realpath(path)), _text(fresh))  # a symbolic link stays one
+        said = "renewed; you had changed nothing and the original is newer"
+        return Done("".join([said, *news]), path)
+    said = "kept; it has your changes and the original is newer"
+    return Done("".join([said, *news, f"\n  {again}"]))
 
 
-def reset(notebook: Notebook, folder: Path) -> str:
+def reset(notebook: Notebook, folder: Path) -> Done:
     """Makes a fresh copy and says where the old one is. A fresh copy is left as it is.
 
     Raises OSError with the old copy in its place, and what `hand_out` raises.
@@ -132,13 +153,12 @@ def reset(notebook: Notebook, folder: Path) -> str:
     fresh = _fresh(notebook)
     path = folder / notebook.file
     if not os.path.lexists(path):
-        _write_notebook(path, fresh)
-        return "fresh copy; there was none"
+        write_whole(path, _text(fresh))
+        return Done("fresh copy; there was none", path)
     if _is_fresh(path, fresh):
-        return "it is as fresh as a new one; nothing was moved"
+        return Done("it is as fresh as a new one; nothing was moved")
     aside = _make_room(path, _text(fresh))
-    _trust(path)
-    return f"fresh copy\n  the old one is {WORKBOOK}/{OLD}/{aside.name}"
+    return Done(f"fresh copy\n  the old one is {WORKBOOK}/{OLD}/{aside.name}", path)
 
 
 def cleared(original: NotebookJSON) -> NotebookJSON:
@@ -177,11 +197,11 @@ def _no_copy() -> AbstractContextManager[None]:
     return storage_faults(f"cannot make a copy in {WORKBOOK}, what is there stays as it is")
 
 
-def _hand_out_or_say(notebook: Notebook, folder: Path) -> str:
+def _hand_out_or_say(notebook: Notebook, folder: Path) -> Done:
     try:
         return hand_out(notebook, folder)
     except LabkitError as error:
-        return str(error)
+        return Done(str(error))
 
 
 def _agreed(chosen: list[Notebook]) -> bool:
@@ -287,22 +307,25 @@ def _read(path: Path) -> NotebookJSON:
     return loaded
 
 
-def _write_notebook(path: Path, notebook: NotebookJSON) -> None:
-    write_whole(path, _text(notebook))  # JupyterLab may have it open: whole or not at all
-    _trust(path)
-
-
 def _text(notebook: NotebookJSON) -> str:
     return json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _trust(path: Path) -> None:
-    """Signs it, as JupyterLab does on saving: of an unsigned one it warns in the terminal."""
-    with suppress(ImportError, OSError, sqlite3.Error):  # a warning is all that is at stake
-        import nbformat
-        from nbformat.sign import NotebookNotary
+def _trust(done: list[Done]) -> None:
+    """Signs them, as JupyterLab does on saving: of an unsigned one it warns in the terminal.
 
-        NotebookNotary().sign(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
+    Nobody waits for it: to import nbformat takes two seconds.
+    """
+    if written := [one.wrote for one in done if one.wrote]:
+        with suppress(
+            ImportError, OSError, ValueError, sqlite3.Error
+        ):  # a warning is all that is at stake
+            import nbformat
+            from nbformat.sign import NotebookNotary
+
+            notary = NotebookNotary()  # type: ignore[no-untyped-call]
+            for path in written:
+                notary.sign(nbformat.read(path, as_version=4))
 
 
 def _hash(notebook: NotebookJSON) -> str:
