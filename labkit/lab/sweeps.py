@@ -3,59 +3,105 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from labkit.errors import storage_faults
+from labkit.errors import LabkitError, storage_faults
 from labkit.journal.laws import BROKEN
 from labkit.lab.checks import Desk
 from labkit.lab.folder import Folder
 from labkit.lab.handing import hand_over
+from labkit.lab.process import NotReady
 from labkit.lab.trials import POINTS, Trial, crash_and_resume
 
-__all__ = ["FETCH", "give_plan", "is_sound", "step_rows", "sweep_tool", "try_tool"]
+__all__ = [
+    "FETCH",
+    "Unending",
+    "cut_tool",
+    "give_notes",
+    "give_plan",
+    "is_sound",
+    "side_by_side",
+    "step_rows",
+    "sweep_tool",
+    "try_tool",
+]
 
 AT_ONCE = 2
-FETCH = {"tool": "fetch", "input": {"path": "input/notes.txt"}}
+LIMIT_S = 8.0  # for a whole run; one takes a fifth of a second
+NOTES = "input/notes.txt"
+FETCH = {"tool": "fetch", "input": {"path": NOTES}}
+CUT = "\n\nfrom labkit.lab.scenarios import halfway\n\nhalfway.watch({text!r})\n"
 
 Steps = Sequence[dict[str, Any]]
+T = TypeVar("T")
+
+
+class Unending(LabkitError):
+    """An agent had not ended, so it was killed; the message says how long it had."""
+
+    exit_code = 64
 
 
 def give_plan(folder: Folder, steps: Steps) -> None:
     """Writes the plan of these steps into the folder."""
-    with storage_faults("cannot write plan.json"):
-        text = json.dumps({"goal": "An exercise", "steps": list(steps)})
-        (folder.path / "plan.json").write_text(text, encoding="utf-8")
+    _give(folder, "plan.json", json.dumps({"goal": "An exercise", "steps": list(steps)}))
 
 
-def try_tool(desk: Desk, tool: Callable[..., Any], steps: Steps, crash_at: str | None) -> Trial:
-    """One trial with the tool at hand, in a fresh folder. Raises NotSelfContained."""
-    folder = desk.fresh((crash_at or "no-crash").replace(":", "-"))
-    give_plan(folder, steps)
-    return crash_and_resume(folder, crash_at, options=hand_over(tool, folder))
+def give_notes(folder: Folder, text: str, name: str = NOTES) -> None:
+    """Writes notes for a `fetch`, in place of those that the notebook shows."""
+    _give(folder, name, text)
+
+
+def try_tool(
+    desk: Desk, tool: Callable[..., Any], steps: Steps, crash_at: str | None, notes: str = ""
+) -> Trial:
+    """One trial with the tool at hand, in a fresh folder; with other notes than the usual ones.
+
+    Raises NotSelfContained, and Unending for a tool that does not return.
+    """
+    folder = _prepare(desk, (crash_at or "no-crash").replace(":", "-"), steps, notes)
+    return _trial(folder, crash_at, hand_over(tool, folder))
+
+
+def cut_tool(desk: Desk, tool: Callable[..., Any], steps: Steps, text: str) -> Trial:
+    """One trial in which the tool itself is killed: its file is there, `text` is not yet in it.
+
+    A tool without such a moment between two of its lines is not killed. Raises as `try_tool`.
+    """
+    folder = _prepare(desk, "half-written", steps)
+    return _trial(folder, None, hand_over(tool, folder, CUT.format(text=text)))
 
 
 def sweep_tool(
     desk: Desk, tool: Callable[..., Any], steps: Steps, idx: int, points: Sequence[str] = POINTS
 ) -> list[Trial]:
     """A trial for each crash point of step `idx`, in the order of the points."""
+    places = (f"{point}:{idx}" for point in points)
+    return side_by_side(partial(try_tool, desk, tool, steps, place) for place in places)
 
-    def one(point: str) -> Trial:
-        return try_tool(desk, tool, steps, f"{point}:{idx}")
 
+def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
+    """Makes the trials, two at a time; the first that raises ends what has not begun."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(one, points))
+        made = [pool.submit(trial) for trial in trials]
+        try:
+            return [future.result() for future in made]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
-def is_sound(trial: Trial) -> bool:
-    """Killed where it was to be, resumed to its end, and no law broken.
+def is_sound(trial: Trial, laws: Collection[int] = range(1, 7)) -> bool:
+    """Killed where it was to be, resumed to the end of its task, and none of the laws broken.
 
     Law 4 is not judged where no report was published; the check itself must count then.
     """
     was_killed = trial.first.killed or trial.crash_at is None
-    no_law_broken = all(verdict.verdict != BROKEN for verdict in trial.verdicts)
-    return was_killed and trial.second.code == 0 and no_law_broken
+    no_law_broken = not any(v.verdict == BROKEN for v in trial.verdicts if v.law in laws)
+    return was_killed and trial.second.code == 0 and no_law_broken and _is_done(trial)
 
 
 def step_rows(trial: Trial, idx: int) -> list[str]:
@@ -63,3 +109,30 @@ def step_rows(trial: Trial, idx: int) -> list[str]:
     query = "SELECT seq, run_id, kind, attempt FROM journal WHERE step_idx = ? ORDER BY seq"
     rows = trial.journal.sql(query, [idx]).itertuples(index=False)
     return [f"seq {r.seq}  {r.kind}  run {r.run_id}  attempt {r.attempt}" for r in rows]
+
+
+def _prepare(desk: Desk, name: str, steps: Steps, notes: str = "") -> Folder:
+    folder = desk.fresh(name)
+    give_plan(folder, steps)
+    if notes:
+        give_notes(folder, notes)
+    return folder
+
+
+def _trial(folder: Folder, crash_at: str | None, options: str) -> Trial:
+    try:
+        return crash_and_resume(folder, crash_at, options=options, timeout_s=LIMIT_S)
+    except NotReady:
+        ended = f"an agent with your tool had not ended after {LIMIT_S:g} s and was killed"
+        raise Unending(f"{ended}; is there a loop without an end in it?") from None
+
+
+def _is_done(trial: Trial) -> bool:
+    """A tool can leave the process with exit 0; the journal tells."""
+    done = "SELECT count(*) AS n FROM journal WHERE kind = 'task_done'"
+    return bool(trial.journal.sql(done).n[0] == 1)
+
+
+def _give(folder: Folder, name: str, text: str) -> None:
+    with storage_faults(f"cannot write {name}"):
+        (folder.path / name).write_text(text, encoding="utf-8")

@@ -12,7 +12,7 @@ from labkit.errors import UsageError
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
 from labkit.lab.evidence import journal, timeline, witness
 from labkit.lab.folder import Folder
-from labkit.lab.process import Result
+from labkit.lab.process import TIMEOUT_S, Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,13 +71,15 @@ def crash_and_resume(
     *,
     unsafe: bool = False,
     options: str = "",
+    timeout_s: float = TIMEOUT_S,
 ) -> Trial:
     """One trial in a fresh folder. `unsafe` takes the key from the effect."""
     effects = {"AGENT_UNSAFE_EFFECTS": "1"} if unsafe else {}
     crash = {"AGENT_CRASH_AT": crash_at} if crash_at else {}
-    folder.start(f"agent {options} create {TASK} plan.json", {}).finish()
-    first = folder.start(f"agent {options} run {TASK}", {**effects, **crash}).finish()
-    second = folder.start(f"agent {options} run {TASK}", effects).finish()
+    run = f"agent {options} run {TASK}"
+    folder.start(f"agent {options} create {TASK} plan.json", {}).finish(timeout_s)
+    first = folder.start(run, {**effects, **crash}).finish(timeout_s)
+    second = folder.start(run, effects).finish(timeout_s)
     seen = witness(folder)
     verdicts = judge_file(str(folder.database), seen)
     return Trial(crash_at, folder, first, second, seen, verdicts)

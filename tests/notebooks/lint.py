@@ -102,8 +102,10 @@ def _python(text: str, where: str, exercise: bool) -> Iterator[str]:
         return
     if text.rstrip().endswith(";"):
         yield f"{where}: nbval ignores a trailing semicolon"
+    parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}  # of a tool
+    banned = {"input", "_", "In", "Out", "get_ipython"} - parameters
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in ("input", "_", "In", "Out", "get_ipython"):
+        if isinstance(node, ast.Name) and node.id in banned:
             yield f"{where}: {node.id} does not work under a test"
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not exercise:
             yield f"{where}: defines {node.name}; the package is the only source"
