@@ -1,10 +1,9 @@
 # %% solution
 query = """
-    SELECT task_id, run_id, kind FROM journal AS last
-    WHERE run_id IS NOT NULL
-      AND seq = (SELECT max(seq) FROM journal AS j
-                 WHERE j.task_id = last.task_id AND j.run_id = last.run_id)
-      AND kind NOT IN ('task_done', 'task_failed')"""
+    SELECT task_id, run_id, kind FROM (
+        SELECT task_id, run_id, kind, max(seq) FROM journal
+        WHERE run_id IS NOT NULL GROUP BY task_id, run_id)
+    WHERE kind NOT IN ('task_done', 'task_failed')"""
 # %% wrong: wrong on another one, of other kills. This row is missing: task_id memo, run_id aaaaaaa1, kind step_finished
 query = """
     SELECT task_id, run_id, kind FROM journal AS last
