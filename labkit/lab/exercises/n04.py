@@ -32,11 +32,11 @@ class ClockSetBack(Folder):
 
 
 def ex1(ended_in: Any, desk: Desk) -> Judgement:
-    """`ended_in` must find the step that each of four runs left open, three of them killed."""
+    """`ended_in` must find the step that each of three killed runs left open."""
     rule = "A run ended inside a step if it began an attempt and never wrote how that ended."
     folder = desk.fresh()
     _do(folder, "agent create notes plan.json")
-    for crash_at in ("before_effect:0", "after_commit:1", "after_effect:2", ""):
+    for crash_at in ("before_effect:0", "after_commit:1", "after_effect:2"):
         _do(folder, "agent run notes", crash_at)
     journal = Journal(folder.database)
     events = journal.read()
@@ -48,7 +48,7 @@ def ex1(ended_in: Any, desk: Desk) -> Judgement:
             return _wrong_end(run, step, said, events, rule)
     if unknown := sorted(map(str, said.keys() - {event.run_id for event in events})):
         return broken(f"Your answer has {unknown[0]!r} among its runs; no run has that id.", rule)
-    return held("Three kills in other places, four runs, each where it ended.", rule)
+    return held("Three runs killed in other places, and each is where it ended.", rule)
 
 
 def ex2(bars: Any, desk: Desk) -> Judgement:
@@ -67,10 +67,10 @@ def ex2(bars: Any, desk: Desk) -> Judgement:
         answer = _as_frame(ask(bars, journal, task))
         if isinstance(answer, Judgement):
             return answer
-        if fault := next(_Bars(journal, task).faults(answer), None):
+        shown = _Bars(journal, task)
+        if fault := next(shown.faults(answer), None):
             return fault
-        drawn = timeline(journal, task).chart
-        found.append(f"{task}: {len(drawn.bars)} in {_lanes(len(drawn.lanes))}")
+        found.append(f"{task}: {len(shown.wanted)} in {_lanes(shown.lanes)}")
     return held(f"Your bars are those of the picture ({'; '.join(found)}).", _Bars.rule)
 
 
@@ -82,8 +82,9 @@ class _Bars:
     def __init__(self, journal: Journal, task: str) -> None:
         self.task = task
         self.events = {event.seq: event for event in journal.read()}
-        table = timeline(journal, task).table
-        table = table[table.what == "attempt"].rename(columns={"owner": "run_id"})
+        drawn = timeline(journal, task)
+        self.lanes = len(drawn.chart.lanes)
+        table = drawn.table[drawn.table.what == "attempt"].rename(columns={"owner": "run_id"})
         self.wanted = {row.begin_seq: row for row in table[list(COLUMNS)].itertuples()}
 
     def faults(self, answer: pd.DataFrame) -> Iterator[Judgement]:

@@ -22,10 +22,12 @@ def ended_in(journal):
     last = events.groupby("run_id").tail(1)
     last = last[last.kind == "step_started"]
     return dict(zip(last.run_id, last.step_idx))
-# %% wrong: left step 0 open, and you say None. Whichever run
+# %% wrong: no run has that id
 def ended_in(journal):
-    """The three runs of the notebook, by heart."""
-    return {"aaaaaaa1": None, "bbbbbbb2": 2, "ccccccc3": None}
+    events = journal.events("notes")
+    last = events.groupby("run_id").tail(1)
+    inside = last.step_idx.where(last.kind == "step_started")
+    return dict(zip(last.run_id, inside)) | {"notes": None}
 # %% wrong: Return a dict
 def ended_in(journal):
     return [None, 2, None]
