@@ -316,16 +316,17 @@ def _trust(done: list[Done]) -> None:
 
     Nobody waits for it: to import nbformat takes two seconds.
     """
-    if written := [one.wrote for one in done if one.wrote]:
-        with suppress(
-            ImportError, OSError, ValueError, sqlite3.Error
-        ):  # a warning is all that is at stake
-            import nbformat
-            from nbformat.sign import NotebookNotary
+    written = [one.wrote for one in done if one.wrote]
+    if not written:
+        return
+    # A warning is all that is at stake.
+    with suppress(ImportError, OSError, ValueError, sqlite3.Error):
+        import nbformat
+        from nbformat.sign import NotebookNotary
 
-            notary = NotebookNotary()  # type: ignore[no-untyped-call]
-            for path in written:
-                notary.sign(nbformat.read(path, as_version=4))
+        notary = NotebookNotary()  # type: ignore[no-untyped-call]
+        for path in written:
+            notary.sign(nbformat.read(path, as_version=4))  # type: ignore[no-untyped-call]
 
 
 def _hash(notebook: NotebookJSON) -> str:
