@@ -1,0 +1,59 @@
+"""One trial from injury to verdict, and many of them on both cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+
+from labkit.chaos.scenario import NotDelivered, Trial, Workshop
+from labkit.chaos.verdict import UNKNOWN, Report, Verdict
+
+__all__ = ["Injury", "sweep", "try_injuries"]
+
+
+class Injury(Protocol):
+    """One way to be harmed. `how` is its kind, `address` its name within the kind."""
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def address(self) -> str: ...
+
+    def strike(self, trial: Trial) -> None:
+        """Runs the scenario's `run` once, harmed. Raises NotDelivered unless that is proved."""
+
+
+def try_injuries(workshop: Workshop, injuries: Sequence[Injury]) -> Verdict:
+    """One trial in a fresh folder: each injury in turn, restarts until it ends, the judgement."""
+    how, address = injuries[0].how, " ".join(injury.address for injury in injuries)
+    delivered = False
+    with workshop.open() as trial:
+        try:
+            for injury in injuries:
+                injury.strike(trial)
+            delivered = True
+            trial.restart(workshop.code)
+        except NotDelivered as why:
+            return Verdict(how, address, UNKNOWN, str(why), delivered)
+        return Verdict(how, address, *workshop.judge(trial), delivered)
+
+
+def sweep(
+    workshop: Workshop,
+    plan: Iterable[Sequence[Injury]],
+    on_end: Callable[[Verdict], None] | None = None,
+) -> Report:
+    """One trial on each core at a time. The threads only wait for processes."""
+    planned = list(plan)
+
+    def one(injuries: Sequence[Injury]) -> Verdict:
+        verdict = try_injuries(workshop, injuries)
+        if on_end:
+            on_end(verdict)
+        return verdict
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        return Report(len(planned), tuple(pool.map(one, planned)))
