@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from labkit.chaos.scenario import NotDelivered, Trial, Workshop
-from labkit.chaos.verdict import UNKNOWN, Report, Verdict
+from labkit.chaos.scenario import Broken, NotDelivered, Trial, Workshop
+from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict
 
 __all__ = ["Injury", "sweep", "try_injuries"]
 
@@ -23,7 +23,8 @@ class Injury(Protocol):
     def address(self) -> str: ...
 
     def strike(self, trial: Trial) -> None:
-        """Runs the scenario's `run` once, harmed. Raises NotDelivered unless that is proved."""
+        """Runs the scenario's `run` once, harmed. Raises NotDelivered unless that is proved, and
+        Broken if the harmed run itself did what it must not do."""
 
 
 def try_injuries(workshop: Workshop, injuries: Sequence[Injury]) -> Verdict:
@@ -38,6 +39,8 @@ def try_injuries(workshop: Workshop, injuries: Sequence[Injury]) -> Verdict:
             trial.restart(workshop.code)
         except NotDelivered as why:
             return Verdict(how, address, UNKNOWN, str(why), delivered)
+        except Broken as why:
+            return Verdict(how, address, BROKEN, str(why), True)
         return Verdict(how, address, *workshop.judge(trial), delivered)
 
 

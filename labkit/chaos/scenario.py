@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from labkit import guard
 from labkit.errors import NotFound, UsageError
+from labkit.guard import Guarded
 
-__all__ = ["Ended", "Left", "NotDelivered", "Scenario", "Trial", "Workshop", "scratch"]
+__all__ = ["Broken", "Ended", "Left", "NotDelivered", "Scenario", "Trial", "Workshop", "scratch"]
 
 TIMEOUT_S = 30.0
 OUTPUT_MAX = 400
@@ -32,6 +33,10 @@ class NotDelivered(Exception):
     """The injury did not strike where it was planned, so the trial says nothing."""
 
 
+class Broken(Exception):
+    """The harmed run itself did what it must not do, whatever a restart makes of it."""
+
+
 class Scenario(NamedTuple):
     """A program for the kit.
 
@@ -40,7 +45,8 @@ class Scenario(NamedTuple):
     faults that it finds. `witness` is a file with a line for each effect, the effect's key first:
     by default the one that the variable WITNESS names, outside the folder. `files` are paths, or
     patterns of paths, in the folder that must be there at the end. `material` is copied into each
-    fresh folder.
+    fresh folder. `clean_exits` are the exit codes for a storage fault, each with one line and no
+    traceback; without them any failure will do that is no signal.
     """
 
     run: Argv
@@ -52,6 +58,7 @@ class Scenario(NamedTuple):
     environ: Mapping[str, str] = {}
     max_restarts: int = 10
     timeout_s: float = TIMEOUT_S
+    clean_exits: Sequence[int] = ()
 
 
 class Ended(NamedTuple):
@@ -93,8 +100,13 @@ class Trial:
             **scenario.environ,
         }
 
-    def call(self, argv: Argv, **environ: str) -> Ended:
-        """Runs a command to its end in the folder. Raises NotDelivered if it takes too long."""
+    def call(
+        self, argv: Argv, *, meanwhile: Callable[[Guarded], None] | None = None, **environ: str
+    ) -> Ended:
+        """Runs a command to its end in the folder, and `meanwhile` what may end it early.
+
+        Raises NotDelivered if it takes too long.
+        """
         with tempfile.TemporaryFile() as output:
             try:
                 process = guard.start(
@@ -104,6 +116,8 @@ class Trial:
             except OSError as error:
                 raise NotFound(f"cannot start {argv[0]}: {error.strerror}") from None
             with process:
+                if meanwhile:
+                    meanwhile(process)
                 try:
                     code = process.wait(self.scenario.timeout_s)
                 except subprocess.TimeoutExpired:
@@ -173,8 +187,8 @@ class Workshop:
         self.bytecode = root / "bytecode"
         with self.open() as trial:
             self.code = trial.call(scenario.run).code
+            outcome, reason = trial.check()  # first: it may run the program further
             self.left = trial.look()
-            outcome, reason = trial.check()
         if outcome != "held":
             raise UsageError(f"not even the unharmed run holds: {reason}")
 
