@@ -81,13 +81,17 @@ class Trial:
     The witness and what the kit itself writes lie beside the folder, out of the program's way.
     """
 
-    def __init__(self, scenario: Scenario, root: Path, bytecode: Path) -> None:
+    def __init__(
+        self, scenario: Scenario, root: Path, bytecode: Path, prepared: Path | None = None
+    ) -> None:
         self.scenario = scenario
         self.root = Path(tempfile.mkdtemp(prefix="trial-", dir=root))
         self.folder, self.witness = self.root / "folder", self.root / "witness"
-        if scenario.material:
+        if prepared:
+            shutil.copytree(prepared, self.root, symlinks=True, dirs_exist_ok=True)
+        elif scenario.material:
             shutil.copytree(scenario.material, self.folder)
-        (self.folder / "tmp").mkdir(parents=True)
+        (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         usual = {k: v for k, v in os.environ.items() if not k.startswith("AGENT_")}
         # Bytecode outside the folder: made by the unharmed run, then the same for every trial.
         usual.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -184,8 +188,9 @@ class Workshop:
 
     def __init__(self, scenario: Scenario, root: Path) -> None:
         self.scenario, self.root = scenario, root
-        self.bytecode = root / "bytecode"
+        self.bytecode, self.prepared = root / "bytecode", None
         with self.open() as trial:
+            self.prepared = _keep(trial)
             self.code = trial.call(scenario.run).code
             outcome, reason = trial.check()  # first: it may run the program further
             self.left = trial.look()
@@ -193,9 +198,10 @@ class Workshop:
             raise UsageError(f"not even the unharmed run holds: {reason}")
 
     def open(self) -> Trial:
-        """A fresh trial, set up."""
-        trial = Trial(self.scenario, self.root, self.bytecode)
-        trial.set_up()
+        """A fresh trial, set up; by a copy where a copy is the same."""
+        trial = Trial(self.scenario, self.root, self.bytecode, self.prepared)
+        if not self.prepared:
+            trial.set_up()
         return trial
 
     def judge(self, trial: Trial) -> tuple[str, str]:
@@ -217,6 +223,23 @@ def _compare(seen: Counter[str], wanted: Counter[str]) -> list[str]:
         for key in keys
         if seen[key] != wanted[key]
     ]
+
+
+def _keep(trial: Trial) -> Path | None:
+    """A copy of what the setup left; None if something in it names its own place, to which a copy
+    would lead back, or if it cannot be copied."""
+    names = {os.fsencode(trial.folder), os.fsencode(os.path.realpath(trial.folder))}
+    kept = trial.root.with_suffix(".prepared")
+    try:
+        shutil.copytree(trial.root, kept, symlinks=True)
+        for path in kept.rglob("*"):
+            what = os.fsencode(path.readlink()) if path.is_symlink() else b""
+            what = path.read_bytes() if path.is_file() and not what else what
+            if what.startswith(b"/") or any(name in what for name in names):
+                return None
+    except (OSError, shutil.Error):
+        return None
+    return kept
 
 
 def scratch() -> str | None:
