@@ -55,7 +55,7 @@ RANDOM = re.compile(
 
 
 class Call(NamedTuple):
-    """One call. `path` is in the folder, random names made equal; empty if it touches no state."""
+    """One call. `path` is in the folder, random names made equal; empty if it is elsewhere."""
 
     process: int
     name: str
@@ -83,6 +83,7 @@ class Reader:
         self._roots = {str(folder), os.path.realpath(folder)}
         self._counts: Counter[tuple[int, str]] = Counter()
         self._last: dict[int, int] = {}
+        self._reading: set[int] = set()
         self._rest = ""
 
     def feed(self, text: str) -> Reader:
@@ -107,7 +108,7 @@ class Reader:
     @property
     def touching(self) -> list[Call]:
         """The calls that touch state in the folder."""
-        return [call for call in self.calls if call.path]
+        return [call for at, call in enumerate(self.calls) if call.path and at not in self._reading]
 
     def _number(self, pid: str) -> int:
         if pid not in self.pids:
@@ -128,6 +129,8 @@ class Reader:
     def _begin(self, process: int, name: str, rest: str) -> None:
         self._counts[process, name] += 1
         path = "" if name in STARTS else _path_of(name, rest, self._roots)
+        if name.startswith("open") and not WRITES.search(NAMED.sub("", rest)):
+            self._reading.add(len(self.calls))
         self._last[process] = len(self.calls)
         self.calls.append(Call(process, name, self._counts[process, name], path))
         self.results.append("")
@@ -141,13 +144,11 @@ class Reader:
 
 
 def _path_of(name: str, rest: str, roots: set[str]) -> str:
-    """The path in the folder that the call changes, or nothing."""
+    """The path in the folder that the call is about, or nothing."""
     if not name.startswith(NAMING):
         places = [_plain(path) for path in DESCRIPTOR.findall(rest) if path.startswith("/")]
         places = places[-1:] if name in ("copy_file_range", "splice") else places[:1]
     else:
-        if name.startswith("open") and not WRITES.search(NAMED.sub("", rest)):
-            return ""
         # Of a name without its folder we suppose that it is meant from the trial's folder.
         found = NAMED.findall(rest)[-1 if name.startswith("symlink") else 0 :]
         places = [os.path.join(_plain(folder), _plain(path)) for folder, path in found]
@@ -192,7 +193,7 @@ def run_traced(
     argv = [*tracer, *OPTIONS, *QUIET, *options, "-o", str(trace), "--", *trial.scenario.run]
     trace.touch()
     watch = (lambda process: meanwhile(process, trace)) if meanwhile else None
-    ended = trial.call(argv, watch)
+    ended = trial.call(argv, meanwhile=watch)
     return ended, Reader(trial.folder).feed(trace.read_text("utf-8", "replace"))
 
 
