@@ -105,7 +105,7 @@ class Trial:
         }
 
     def call(
-        self, argv: Argv, *, meanwhile: Callable[[Guarded], None] | None = None, **environ: str
+        self, argv: Argv, meanwhile: Callable[[Guarded], None] | None = None, /, **environ: str
     ) -> Ended:
         """Runs a command to its end in the folder, and `meanwhile` what may end it early.
 

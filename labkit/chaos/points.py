@@ -1,0 +1,258 @@
+"""Kills at the places that a program names, before its SQL statements, and from outside.
+
+These ways need no strace. Programs that are Python modules start by fork, which is what makes a
+hundred kills a second possible; the child is a process like any other and the SIGKILL is real.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.chaos.forkserver import ForkServer, module_of
+from labkit.chaos.scenario import Argv, Ended, NotDelivered, Scenario, Trial, Workshop
+from labkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from labkit.guard import Guarded
+
+__all__ = ["FastWorkshop", "Pause", "Point", "Random", "Statement", "points", "statements", "waits"]
+
+OUTPUT_MAX, SQL_MAX = 400, 200
+VARIABLE = "AGENT_CRASH_AT"
+POINTS = ("before_effect", "after_effect", "after_commit")
+
+
+class FastTrial(Trial):
+    """A trial whose Python modules are forked from a helper of this thread."""
+
+    server: ForkServer
+
+    def call(
+        self, argv: Argv, meanwhile: Callable[[Guarded], None] | None = None, /, **environ: str
+    ) -> Ended:
+        module = module_of(argv)
+        if meanwhile or module is None:
+            return super().call(argv, meanwhile, **environ)
+        code, said = self.server.call(
+            module, self.folder, {**self.environ, **environ}, self.scenario.timeout_s
+        )
+        return Ended(code, said.strip()[-OUTPUT_MAX:])
+
+
+class FastWorkshop(Workshop):
+    """A workshop with one helper process for each thread. Close it, or use `with`.
+
+    The setup runs once; each trial gets a copy of what it left.
+    """
+
+    def __init__(self, scenario: Scenario, root: Path) -> None:
+        self._mine = threading.local()
+        self._servers: list[ForkServer] = []
+        self._set_up: Path | None = None
+        try:
+            super().__init__(scenario, root)
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self) -> Trial:
+        trial = FastTrial(self.scenario, self.root, self.bytecode)
+        trial.server = self._server()
+        if self._set_up is None:
+            trial.set_up()
+            self._set_up = self.root / "set-up"
+            shutil.copytree(trial.folder, self._set_up)
+        else:
+            shutil.rmtree(trial.folder)
+            shutil.copytree(self._set_up, trial.folder)
+        return trial
+
+    def _server(self) -> ForkServer:
+        if not hasattr(self._mine, "server"):
+            self._mine.server = ForkServer()
+            self._servers.append(self._mine.server)
+        server: ForkServer = self._mine.server
+        return server
+
+    def close(self) -> None:
+        while self._servers:
+            self._servers.pop().close()
+
+    def __enter__(self) -> FastWorkshop:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Point(NamedTuple):
+    """SIGKILL to itself at a crash point that the program declares, such as "after_effect:2"."""
+
+    address: str
+    variable: str = VARIABLE
+    how: str = "points"
+
+    def strike(self, trial: Trial) -> None:
+        ended = trial.call(trial.scenario.run, **{self.variable: self.address})
+        if ended.code != -signal.SIGKILL:
+            raise NotDelivered(f"{self.address} killed nothing: status {ended.code}, {ended.said}")
+
+
+def points(
+    workshop: Workshop, names: Sequence[str] = POINTS, variable: str = VARIABLE
+) -> list[Point]:
+    """Every point of every step: by ordinal, until a run reaches none."""
+    return [point for name in names for point in _of_name(workshop, name, variable)]
+
+
+def _of_name(workshop: Workshop, name: str, variable: str) -> Iterator[Point]:
+    for ordinal in range(10_000):
+        point = Point(f"{name}:{ordinal}", variable)
+        with workshop.open() as trial:
+            try:
+                point.strike(trial)
+            except NotDelivered:
+                return
+        yield point
+
+
+class Statement(NamedTuple):
+    """SIGKILL before the n-th SQL statement of a Python module; `sql` is what was recorded there.
+
+    The last address is the end of the process, after the last statement.
+    """
+
+    ordinal: int
+    sql: str
+    how: str = "statements"
+
+    @property
+    def address(self) -> str:
+        return f"statement:{self.ordinal}"
+
+    def strike(self, trial: Trial) -> None:
+        mark = trial.root / "statement"
+        mark.unlink(missing_ok=True)
+        ended = trial.call(_traced(trial.scenario.run), **_asking(self.ordinal, mark))
+        if ended.code != -signal.SIGKILL or not mark.exists():
+            raise NotDelivered(f"{self.address} killed nothing: status {ended.code}, {ended.said}")
+        if (sql := _alike(mark.read_text(encoding="utf-8"))) != self.sql:
+            raise NotDelivered(f"{self.address} struck at {sql!r}, recorded was {self.sql!r}")
+
+
+def statements(workshop: Workshop) -> list[Statement]:
+    """Every statement of one recorded run, and the end of its process."""
+    with workshop.open() as trial:
+        mark = trial.root / "statements"
+        ended = trial.call(_traced(trial.scenario.run), **_asking(0, mark))
+        if ended.code != workshop.code or not mark.exists():
+            raise UsageError(f"the run cannot be recorded: status {ended.code}, {ended.said}")
+        recorded = mark.read_text(encoding="utf-8").split("\0")[:-1]
+    return [Statement(n, _alike(sql)) for n, sql in enumerate(recorded, start=1)]
+
+
+def _alike(sql: str) -> str:
+    """The statement with its times and random ids made equal, and not too long for a line."""
+    return re.sub(r"\b\d+\.\d+\b|\b[0-9a-f]{8}\b", "?", sql)[:SQL_MAX]
+
+
+def _traced(argv: Argv) -> list[str]:
+    module = module_of(argv)
+    if module is None:
+        raise UsageError("statements: the run must be `python -m MODULE ...` with this Python")
+    return [sys.executable, "-m", "labkit.chaos.traced", *module]
+
+
+def _asking(ordinal: int, mark: Path) -> dict[str, str]:
+    return {"LABKIT_STATEMENT": str(ordinal), "LABKIT_STATEMENT_MARK": str(mark)}
+
+
+class Random(NamedTuple):
+    """SIGKILL from outside, a seeded time after the start. The same seed may strike elsewhere."""
+
+    seed: int
+    longest_s: float
+    how: str = "random"
+
+    @property
+    def address(self) -> str:
+        return f"seed:{self.seed}"
+
+    def strike(self, trial: Trial) -> None:
+        wait_s = random.Random(self.seed).uniform(0, self.longest_s)
+        ended = trial.call(trial.scenario.run, lambda process: _kill_after(process, wait_s))
+        if ended.code != -signal.SIGKILL:
+            raise NotDelivered(f"{self.address} came too late: the run had ended, {ended.code}")
+
+
+def waits(workshop: Workshop, number: int, seed: int) -> list[Random]:
+    """`number` kills at times that a whole run takes at most; as many seeds from `seed` on."""
+    with workshop.open() as trial:
+        began = time.monotonic()
+        trial.call(trial.scenario.run, lambda process: None)
+        longest_s = time.monotonic() - began
+    return [Random(seed + n, longest_s) for n in range(number)]
+
+
+def _kill_after(process: Guarded, wait_s: float) -> None:
+    try:
+        process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+class Pause(NamedTuple):
+    """SIGSTOP in the middle, another process takes over and ends the run, SIGCONT.
+
+    `until` returns once the process is where it is to be stopped; `expire` makes its lease expire.
+    The late writer must be refused: it ends, not as the run does, and changes nothing.
+    """
+
+    until: Callable[[Trial], None]
+    expire: Callable[[Trial], None]
+    address: str = "pause"
+    how: str = "pause"
+
+    def strike(self, trial: Trial) -> None:
+        taken: list[Ended] = []
+
+        def meanwhile(process: Guarded) -> None:
+            self.until(trial)
+            os.killpg(process.pid, signal.SIGSTOP)
+            _require_stopped(process.pid)
+            self.expire(trial)
+            taken.append(trial.call(trial.scenario.run))
+            os.killpg(process.pid, signal.SIGCONT)
+
+        late = trial.call(trial.scenario.run, meanwhile)
+        if not taken or taken[0].code:
+            raise NotDelivered(f"nobody took over: {taken[0].said if taken else late.said}")
+        if late.code == 0:
+            raise NotDelivered("the late writer was not refused: it ended as if it were alone")
+
+
+def _require_stopped(pid: int) -> None:
+    """Returns once the kernel says that the process is stopped, not only told to."""
+    while True:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][:1]
+        if state == "T":
+            return
+        if state in "ZX":
+            raise NotDelivered("the process had ended before it was stopped")
