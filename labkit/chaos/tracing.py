@@ -193,7 +193,7 @@ def run_traced(
     argv = [*tracer, *OPTIONS, *QUIET, *options, "-o", str(trace), "--", *trial.scenario.run]
     trace.touch()
     watch = (lambda process: meanwhile(process, trace)) if meanwhile else None
-    ended = trial.call(argv, meanwhile=watch)
+    ended = trial.call(argv, watch)
     return ended, Reader(trial.folder).feed(trace.read_text("utf-8", "replace"))
 
 
