@@ -44,8 +44,8 @@ class Scenario(NamedTuple):
     `check` is an argv (exit 0 held, 1 broken, else unknown) or a function from the folder to the
     faults that it finds. `witness` is a file with a line for each effect, the effect's key first:
     by default the one that the variable WITNESS names, outside the folder. `files` are paths, or
-    patterns of paths, in the folder that must be there at the end. `material` is copied into each
-    fresh folder. `clean_exits` are the exit codes for a storage fault, each with one line and no
+    patterns of paths, in the folder that must be there at the end. `material`, a folder or texts by
+    their paths, is copied into each fresh folder. `clean_exits` are the exit codes for a storage fault, each with one line and no
     traceback; without them any failure will do that is no signal.
     """
 
@@ -54,7 +54,7 @@ class Scenario(NamedTuple):
     check: Check = ()
     witness: str = ""
     files: Sequence[str] = ()
-    material: Path | None = None
+    material: Path | Mapping[str, str] | None = None
     environ: Mapping[str, str] = {}
     max_restarts: int = 10
     timeout_s: float = TIMEOUT_S
@@ -89,8 +89,10 @@ class Trial:
         self.folder, self.witness = self.root / "folder", self.root / "witness"
         if prepared:
             shutil.copytree(prepared, self.root, symlinks=True, dirs_exist_ok=True)
-        elif scenario.material:
+        elif isinstance(scenario.material, Path):
             shutil.copytree(scenario.material, self.folder)
+        else:
+            _write(scenario.material or {}, self.folder)
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
         usual = {k: v for k, v in os.environ.items() if not k.startswith("AGENT_")}
         # Bytecode outside the folder: made by the unharmed run, then the same for every trial.
@@ -214,6 +216,12 @@ class Workshop:
         if outcome != "unknown" and faults:
             outcome = "broken"
         return outcome, "; ".join(faults)
+
+
+def _write(texts: Mapping[str, str], folder: Path) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _compare(seen: Counter[str], wanted: Counter[str]) -> list[str]:

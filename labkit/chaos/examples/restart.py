@@ -1,0 +1,102 @@
+"""The lab's restart agent, as a scenario: its `run`, its `create`, and its negative control."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import labkit
+from labkit.chaos.scenario import Scenario
+from labkit.database import open_readonly
+from labkit.errors import LabkitError, StorageFault
+from labkit.journal.laws import HELD, judge_file
+
+__all__ = ["creating", "judge_restart", "restart"]
+
+TASK = "t"
+NOTES = """The pump in hall B stopped twice on Monday.
+Both stops came within a minute of the backup.
+
+Moving the backup to 03:00 ended them.
+The pump was last serviced in spring.
+"""
+PLAN = """{"goal": "Summarize notes into a report",
+ "steps": [{"tool": "fetch", "input": {"path": "input/notes.txt"}},
+           {"tool": "summarize", "input": {"from": 0}},
+           {"tool": "write_artifact", "input": {"from": 1}}]}
+"""
+REPORT = "\n".join(line for line in NOTES.splitlines()[:4] if line).encode()
+MATERIAL = {"plan.json": PLAN, "input/notes.txt": NOTES}
+END_OF_RECORD = b"\n---\n"
+
+
+def restart(package: Path | None = None, *, unsafe: bool = False) -> Scenario:
+    """`run` of the agent in `package`, or in this one. `unsafe`: its effect has no key."""
+    effects = {"AGENT_UNSAFE_EFFECTS": "1"} if unsafe else {}
+    return Scenario(
+        setup=_agent("create", TASK, "plan.json"),
+        run=_agent("run", TASK),
+        check=judge_restart,
+        files=[] if unsafe else [f"artifacts/{TASK}-2.md"],
+        material=MATERIAL,
+        environ={**_path(package), **effects},
+    )
+
+
+def creating(package: Path | None = None) -> Scenario:
+    """`create` of the agent; the check carries the task to its end first."""
+    environ = _path(package)
+
+    def check(folder: Path) -> Iterator[str]:
+        for command in (_agent("run", TASK), _agent("create", TASK, "plan.json")):
+            done = subprocess.run(
+                command, cwd=folder, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, timeout=30, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                yield f"`{command[-2]}` exits {done.returncode}: {done.stderr.strip()}"
+                return
+        yield from judge_restart(folder)
+
+    run = _agent("create", TASK, "plan.json")
+    return Scenario(run=run, check=check, material=MATERIAL, environ=environ)
+
+
+def judge_restart(folder: Path) -> Iterator[str]:
+    """What is not as promised. Reports are counted outside; the laws read the journal."""
+    effects = list(_effects(folder / "artifacts"))
+    if effects != [f"{TASK}-2"]:
+        yield f"promise 4: the reports are {effects or 'gone'}"
+    database = str(folder / "state.db")
+    try:
+        for verdict in judge_file(database, effects):
+            if verdict.verdict != HELD:
+                yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
+        opened = open_readonly(database)
+        if (answer := opened.value("PRAGMA integrity_check")) != "ok":
+            yield f"integrity_check: {answer}"
+        if (status := opened.value("SELECT status FROM tasks WHERE id = ?", TASK)) != "done":
+            yield f"promise 2: the task is {status}"
+        opened.close()
+    except (LabkitError, StorageFault) as error:
+        yield f"promise 1: what is left cannot be read: {error}"
+
+
+def _effects(artifacts: Path) -> Iterator[str]:
+    """One key for each whole report: a file of its own, or a record of report.log."""
+    for path in sorted(artifacts.glob("[!.]*")):
+        content = path.read_bytes()
+        for record in content.split(END_OF_RECORD)[:-1] if path.suffix == ".log" else [content]:
+            key = f"{TASK}-2" if path.suffix == ".log" else path.stem
+            yield key if record == REPORT else f"{path.name} with {len(record)} other bytes"
+
+
+def _agent(*words: str) -> list[str]:
+    return [sys.executable, "-m", "labkit.restart", *words]
+
+
+def _path(package: Path | None) -> Mapping[str, str]:
+    return {"PYTHONPATH": str(package or Path(labkit.__file__).parents[1])}
