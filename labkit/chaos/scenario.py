@@ -45,8 +45,8 @@ class Scenario(NamedTuple):
     faults that it finds. `witness` is a file with a line for each effect, the effect's key first:
     by default the one that the variable WITNESS names, outside the folder. `files` are paths, or
     patterns of paths, in the folder that must be there at the end. `material`, a folder or texts by
-    their paths, is copied into each fresh folder. `clean_exits` are the exit codes for a storage fault, each with one line and no
-    traceback; without them any failure will do that is no signal.
+    their paths, is copied into each fresh folder. `clean_exits` are the exit codes for a storage
+    fault, each with one line and no traceback; without them any failure will do that is no signal.
     """
 
     run: Argv
