@@ -3,7 +3,7 @@
 The helper is started for that purpose and has a single thread. A kernel, pytest or a process that
 draws a progress bar is never forked: their threads and locks would come along.
 
-    python -m labkit.chaos.forkserver FIFO    requests from a FIFO, answers on standard output
+    python forkserver.py FIFO    requests from a FIFO, answers on standard output
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -41,16 +43,22 @@ def module_of(argv: Sequence[str]) -> list[str] | None:
 
 
 class ForkServer:
-    """One helper process. `call` runs one program in it, to its end; close it, or use `with`."""
+    """One helper process. `call` runs one program in it, to its end; close it, or use `with`.
 
-    def __init__(self) -> None:
+    What it imports beforehand comes from `PYTHONPATH` in `environ` first.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="labkit-fork-")
         # A guard gives a command an empty input and no descriptor of ours, so requests have a name.
         fifo = os.path.join(self._folder.name, "requests")
         os.mkfifo(fifo, 0o600)
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        argv = [sys.executable, "-P", "-m", __name__, fifo]
-        self._guarded = guard.start(argv, stdout=subprocess.PIPE, env=environ)
+        given = {**os.environ, **(environ or {})}
+        # Its own labkit comes last: a mutant's package brings another one, without a kit in it.
+        where = [given.get("PYTHONPATH", ""), *sys.path, str(Path(__file__).parents[2])]
+        given["PYTHONPATH"] = os.pathsep.join(filter(None, where))
+        argv = [sys.executable, "-P", __file__, fifo]
+        self._guarded = guard.start(argv, stdout=subprocess.PIPE, env=given)
         self._requests = os.open(fifo, os.O_RDWR)  # to read too: opening waits for nobody then
 
     def call(
@@ -139,9 +147,12 @@ def _become(request: dict[str, Any], output: int) -> None:
         code = 0
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
     finally:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
+            with suppress(AttributeError, OSError, ValueError):  # closed by the program
                 stream.flush()
         os._exit(code)
 
