@@ -1,0 +1,502 @@
+"""Every disk that a power cut could have left of one run, each of them tried.
+
+One recorded run gives the events; at each cut, what was not synced is kept, dropped or torn, names
+and data apart. There are far too many combinations, so at each cut the extremes are taken, and then
+chosen ones by chance, from a seed, until there are as many images as asked for. Images are counted
+distinct by content.
+
+Each image is written into a fresh folder, compared with what was planned, and then
+
+- what the outside had been told before the cut must be in it (`acknowledged`, asked of a copy);
+- if the run had ended before the cut, the scenario's check and files must hold as they are;
+- else the program is run to its end by real processes, and judged as after a kill.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit import guard
+from labkit.chaos.disk import (
+    DROPPED,
+    SECTOR,
+    ZEROED,
+    Bind,
+    Cut,
+    Disk,
+    Ended,
+    Fate,
+    Told,
+    Write,
+    read_cut,
+    read_folder,
+)
+from labkit.chaos.forkserver import ForkServer, module_of
+from labkit.chaos.recording import Recording, record_files
+from labkit.chaos.scenario import NotDelivered, Trial, Workshop
+from labkit.chaos.tracing import STRACE
+from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Report, Verdict
+from labkit.errors import UsageError, describe
+
+__all__ = [
+    "HOW",
+    "Acknowledged",
+    "Case",
+    "Losses",
+    "lose_power",
+    "plan_cuts",
+    "restart_kept",
+    "try_cuts",
+    "try_one",
+]
+
+HOW = "powerloss"
+IMAGES = 1_500
+ALONE = 24  # how many pending events of one cut are dropped, or kept, each alone
+GONE, NO_FILE = "acknowledged but gone", "done but no file"
+REASON_MAX = 600
+
+Acknowledged = Callable[[Path, Sequence[str]], Iterable[str]]
+
+
+class Case(NamedTuple):
+    """One image to try. `told` and `witness` are what the outside knew when the power went."""
+
+    cut: Cut
+    digest: bytes
+    told: tuple[str, ...]
+    witness: bytes
+    ended: bool
+
+
+class Losses(NamedTuple):
+    """What a sweep showed. `images` are distinct contents, `runs` the processes that ran on."""
+
+    report: Report
+    images: int = 0
+    cuts: int = 0
+    runs: int = 0
+    at_the_end: int = 0
+    doubts: tuple[str, ...] = ()
+
+    def reasons(self, words: str) -> int:
+        return sum(words in verdict.reason for verdict in self.report.verdicts)
+
+    def __str__(self) -> str:
+        if self.doubts:
+            return f"no image was built, the recording has doubts: {'; '.join(self.doubts)}"
+        return (
+            f"{self.images} distinct images of {self.cuts} cuts, {self.report.delivered} trials: "
+            f"{self.report.delivered - self.at_the_end} run to their end by {self.runs} processes, "
+            f"{self.at_the_end} judged as they were after the exit; "
+            f"{self.reasons(GONE)} {GONE}, {self.reasons(NO_FILE)} {NO_FILE}"
+        )
+
+
+def lose_power(
+    workshop: Workshop,
+    images: int = IMAGES,
+    seed: int = 0,
+    acknowledged: Acknowledged | None = None,
+    on_end: Callable[[Verdict], None] | None = None,
+    tracer: Sequence[str] = STRACE,
+) -> Losses:
+    """Records one run and tries `images` of its power cuts, on all cores.
+
+    `acknowledged(folder, lines)` says what of the lines that the program printed before the cut is
+    not true of the folder. It and a check that is a function must belong to a module, since other
+    processes call them: UsageError otherwise. NotFound without strace.
+    """
+    recording = record_files(workshop, tracer)
+    if recording.doubts:
+        why = f"the recording has doubts: {'; '.join(recording.doubts)}"[:REASON_MAX]
+        report = Report(1, (Verdict(HOW, "recording", UNKNOWN, why, False),))
+        return Losses(report, doubts=recording.doubts)
+    return try_cuts(workshop, recording, plan_cuts(recording, images, seed), acknowledged, on_end)
+
+
+def try_one(
+    workshop: Workshop,
+    address: str,
+    acknowledged: Acknowledged | None = None,
+    recording: Recording | None = None,
+) -> Verdict:
+    """One cut again, by its address, of this recording or of a fresh one. Raises UsageError for a
+    cut that the run does not have."""
+    cut = read_cut(address)
+    recording = recording or record_files(workshop)
+    if recording.doubts:
+        raise NotDelivered(f"the recording has doubts: {'; '.join(recording.doubts)}")
+    losses = try_cuts(workshop, recording, [_case(recording.disk, cut)], acknowledged)
+    return losses.report.verdicts[0]
+
+
+# The plan.
+
+
+def plan_cuts(recording: Recording, images: int = IMAGES, seed: int = 0) -> list[Case]:
+    """As many distinct images as asked for, or all that the extremes and much chance give.
+
+    One content may be possible at several cuts. It is tried once for each state of the witness, at
+    the last such cut, where the outside had been told the most.
+    """
+    disk, chance = recording.disk, random.Random(seed)
+    cuts = [
+        Cut(at, lost)
+        for at in range(len(disk.events) + 1)
+        for lost in _extremes(disk, at, disk.pending(at), chance)
+    ]
+    plan = _Plan(disk)
+    for cut in cuts if len(cuts) <= 8 * images else chance.sample(cuts, 8 * images):
+        plan.add(cut)
+    for cut in _chosen_by_chance(disk, chance, 20 * images):
+        if len(plan.contents) >= images:
+            break
+        plan.add(cut)
+    return plan.choose(images, chance)
+
+
+class _Plan:
+    """Cases, and the contents that they share."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._cases: dict[tuple[bytes, bytes, bool], Case] = {}
+        self.contents: set[bytes] = set()
+
+    def add(self, cut: Cut) -> None:
+        case = _case(self._disk, cut)
+        key = case.digest, case.witness, case.ended
+        self.contents.add(case.digest)
+        if key not in self._cases or self._cases[key].cut.at < cut.at:
+            self._cases[key] = case
+
+    def choose(self, images: int, chance: random.Random) -> list[Case]:
+        """All cases in the order of their cuts, or those of a chosen part of the contents."""
+        chosen = self.contents
+        if len(chosen) > images:
+            chosen = set(chance.sample(sorted(chosen), images))
+        cases = (case for case in self._cases.values() if case.digest in chosen)
+        return sorted(cases, key=lambda case: case.cut.at)
+
+
+def _extremes(
+    disk: Disk, at: int, pending: list[int], chance: random.Random
+) -> Iterator[dict[int, Fate]]:
+    """What is lost: nothing, all, each alone, all but one, the names, the data, a torn write."""
+    names = {event for event in pending if isinstance(disk.events[event], Bind)}
+    writes = {event for event in pending if isinstance(disk.events[event], Write)}
+    yield {}
+    yield dict.fromkeys(pending, DROPPED)
+    yield dict.fromkeys(names, DROPPED)
+    yield {event: DROPPED for event in pending if event not in names}
+    yield {event: ZEROED if event in writes else DROPPED for event in set(pending) - names}
+    some = pending if len(pending) <= ALONE else chance.sample(pending, ALONE)
+    for event in some:
+        yield {event: DROPPED}
+        yield {other: DROPPED for other in pending if other != event}
+    if writes and (last := max(writes)) == at - 1:
+        others: dict[int, Fate] = {event: DROPPED for event in pending if event != last}
+        sectors = _sectors(disk.events[last])
+        for here in range(1, len(sectors)):
+            for torn in (tuple(sectors[:here]), tuple(sectors[here:])):
+                yield {last: _join(torn)}
+                yield {**others, last: _join(torn)}
+
+
+def _chosen_by_chance(disk: Disk, chance: random.Random, count: int) -> Iterator[Cut]:
+    cuts = [at for at in range(len(disk.events) + 1) if len(disk.pending(at)) > 1]
+    pending = lru_cache(None)(disk.pending)
+    for _ in range(count if cuts else 0):
+        at, kept = chance.choice(cuts), chance.random()
+        lost: dict[int, Fate] = {}
+        for event in pending(at):
+            if chance.random() > kept:
+                lost[event] = _fate(disk.events[event], chance)
+        yield Cut(at, lost)
+
+
+def _fate(event: object, chance: random.Random) -> Fate:
+    if not isinstance(event, Write) or chance.random() < 0.5:
+        return DROPPED
+    sectors = _sectors(event)
+    torn = tuple(piece for piece in sectors if chance.random() < 0.5)
+    return _join(torn) if 0 < len(torn) < len(sectors) else ZEROED
+
+
+def _sectors(event: object) -> list[tuple[int, int]]:
+    """The pieces of a write that lie in one sector of the file, counted within the write."""
+    assert isinstance(event, Write)
+    end = event.offset + len(event.data)
+    edges = [event.offset, *range((event.offset // SECTOR + 1) * SECTOR, end, SECTOR), end]
+    pairs = zip(edges, edges[1:], strict=False)
+    return [(begin - event.offset, stop - event.offset) for begin, stop in pairs]
+
+
+def _join(pieces: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    joined: list[tuple[int, int]] = []
+    for begin, end in pieces:
+        if joined and joined[-1][1] == begin:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return tuple(joined)
+
+
+def _case(disk: Disk, cut: Cut) -> Case:
+    disk.check(cut)
+    before = disk.events[: cut.at]
+    said = b"".join(e.data for e in before if isinstance(e, Told) and not e.witness)
+    seen = b"".join(e.data for e in before if isinstance(e, Told) and e.witness)
+    ended = any(isinstance(event, Ended) for event in before)
+    told = tuple(said.decode("utf-8", "replace").splitlines())
+    return Case(cut, disk.image(cut).digest(), told, seen, ended)
+
+
+# The trials, in processes forked from a helper that was started for that purpose.
+
+
+class _Job(NamedTuple):
+    workshop: Workshop
+    disk: Disk
+    cases: list[Case]
+    acknowledged: Acknowledged | None
+    environ: dict[str, str]
+
+
+HELPER = "import sys; from labkit.chaos.powerloss import _help; _help(sys.argv[1])"
+
+
+def try_cuts(
+    workshop: Workshop,
+    recording: Recording,
+    cases: Sequence[Case],
+    acknowledged: Acknowledged | None = None,
+    on_end: Callable[[Verdict], None] | None = None,
+) -> Losses:
+    """Builds and judges the images. Raises UsageError for functions that no module has."""
+    job = _Job(workshop, recording.disk, list(cases), acknowledged, dict(os.environ))
+    verdicts: dict[int, Verdict] = {}
+    runs = 0
+    for at, outcome, reason, delivered, ran in _call_helper(job):
+        verdicts[at] = _verdict(cases[at], outcome, reason, delivered)
+        runs += ran
+        if on_end:
+            on_end(verdicts[at])
+    for at, case in enumerate(cases):
+        verdicts.setdefault(at, _verdict(case, UNKNOWN, "its process has ended early", False))
+    return Losses(
+        Report(len(cases), tuple(verdicts[at] for at in range(len(cases)))),
+        len({case.digest for case in cases}),
+        len({case.cut.at for case in cases}),
+        runs,
+        sum(case.ended for case in cases),
+    )
+
+
+def _verdict(case: Case, outcome: str, reason: str, delivered: bool) -> Verdict:
+    address = case.cut.address()
+    return Verdict(HOW, address, outcome, reason, delivered, f"labkit chaos replay '{address}'")
+
+
+def _call_helper(job: _Job) -> Iterator[tuple[int, str, str, bool, int]]:
+    for function in (job.acknowledged, job.workshop.scenario.check):
+        if getattr(function, "__module__", "") == "__main__":
+            raise UsageError("a check that is a function must be imported from a module")
+    path = job.workshop.root / f"job-{os.getpid()}"
+    try:
+        path.write_bytes(pickle.dumps(job))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        why = f"a check that is a function must be one of a module: {error}"
+        raise UsageError(why) from None
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    argv = [sys.executable, "-P", "-c", HELPER, str(path)]
+    helper = guard.start(argv, stdout=subprocess.PIPE, env=environ)
+    output: Any = helper.stdout
+    try:
+        for line in output:
+            yield tuple(json.loads(line))
+    finally:
+        helper.kill()
+        output.close()
+        path.unlink()
+
+
+def _help(path: str) -> None:
+    """In the helper process: one worker for each core, and each has its share of the cases."""
+    with open(path, "rb") as file:
+        job: _Job = pickle.load(file)
+    os.environ.clear()
+    os.environ.update(job.environ)
+    cores = os.cpu_count() or 1
+    workers = []
+    for core in range(cores):
+        if not (pid := os.fork()):
+            _work(job, range(core, len(job.cases), cores))
+        workers.append(pid)
+    for pid in workers:
+        os.waitpid(pid, 0)
+
+
+def _work(job: _Job, share: Iterable[int]) -> None:
+    """In a worker: tries its cases and tells each result in one line. Never returns."""
+    try:
+        with _start_forks(job.workshop) as forks:
+            bench = _Bench(job.workshop, job.disk, job.acknowledged, forks)
+            for at in share:
+                result = (at, *bench.try_case(job.cases[at]))
+                os.write(1, json.dumps(result).encode() + b"\n")
+    finally:
+        os._exit(0)
+
+
+def _start_forks(workshop: Workshop) -> ForkServer:
+    """The program's own modules come first there, as in a run of it: it may have its own labkit."""
+    usual, own = list(sys.path), workshop.scenario.environ.get("PYTHONPATH", "")
+    sys.path[:0] = filter(None, own.split(os.pathsep))
+    try:
+        return ForkServer()
+    finally:
+        sys.path[:] = usual
+
+
+class _Bench:
+    """Where one worker builds an image, and looks at what comes of it."""
+
+    def __init__(
+        self, workshop: Workshop, disk: Disk, acknowledged: Acknowledged | None, forks: ForkServer
+    ) -> None:
+        self.workshop, self.disk, self.acknowledged = workshop, disk, acknowledged
+        self.forks, self.module = forks, module_of(workshop.scenario.run)
+        self.scenario = workshop.scenario._replace(material=None)
+        self.runs = 0
+
+    def try_case(self, case: Case) -> tuple[str, str, bool, int]:
+        """The outcome, the reason, whether the image was built, and how many processes ran."""
+        self.runs, delivered = 0, False
+        try:
+            faults = self._ask(case) if self.acknowledged else []
+            with self._build(case) as trial:
+                delivered = True
+                if not case.ended:
+                    self._run_to_end(trial)
+                outcome, reason = self.workshop.judge(trial)
+            if case.ended and reason:
+                reason = f"{GONE}: the run had exited {self.workshop.code}, but {reason}"
+        except NotDelivered as why:
+            outcome, reason = UNKNOWN, str(why)
+        except Exception as error:  # of a check: it says nothing, and the others go on
+            outcome, reason = UNKNOWN, describe(error)
+        if delivered and faults:
+            outcome, reason = BROKEN, "; ".join(filter(None, [*faults, reason]))
+        return outcome, reason[:REASON_MAX], delivered, self.runs
+
+    def _ask(self, case: Case) -> list[str]:
+        """What the outside was told and is not so. A reader mends a database: so, of a copy."""
+        assert self.acknowledged
+        with self._build(case) as copy:
+            return list(self.acknowledged(copy.folder, case.told))
+
+    def _build(self, case: Case) -> Trial:
+        """The image in a fresh folder, proved to be the planned one."""
+        trial = Trial(self.scenario, self.workshop.root, self.workshop.bytecode)
+        try:
+            shutil.rmtree(trial.folder / "tmp")
+            build(self.disk, case.cut, trial.folder)
+            seen = Disk(read_folder(trial.folder), ()).image(Cut(0, {}))
+            if seen.digest() != case.digest:
+                raise NotDelivered("the folder does not hold the image that was planned")
+            (trial.folder / "tmp").mkdir(exist_ok=True)
+            if case.witness:
+                name = self.scenario.witness
+                witness = trial.folder / name if name else trial.witness
+                witness.parent.mkdir(parents=True, exist_ok=True)
+                witness.write_bytes(case.witness)
+        except BaseException:
+            trial.close()
+            raise
+        return trial
+
+    def _run_to_end(self, trial: Trial) -> None:
+        scenario, said = trial.scenario, ""
+        for _ in range(scenario.max_restarts):
+            self.runs += 1
+            if self.module:
+                code, said = self.forks.call(
+                    self.module, trial.folder, trial.environ, scenario.timeout_s
+                )
+            else:
+                code, said = trial.call(scenario.run)
+            if code == self.workshop.code:
+                return
+        restarts = f"{scenario.max_restarts} restarts"
+        raise NotDelivered(f"the run has not ended after {restarts}: {said.strip()[-400:]}")
+
+
+def build(disk: Disk, cut: Cut, folder: Path) -> None:
+    disk.image(cut).write(folder)
+
+
+# What the restart agent has acknowledged.
+
+
+def restart_kept(folder: Path, told: Sequence[str]) -> Iterator[str]:
+    """What `labkit.chaos.telling` said and the database in the folder does not have; and every step
+    that is done there whose file is not. It opens the database, and so mends it."""
+    committed = {int(line[13:]) for line in told if line.startswith("after_commit:")}
+    tasks = {line.split()[1] for line in told if line.startswith("task ")}
+    done = {line.split()[1] for line in told if line.startswith("task ") and "is done" in line}
+    try:
+        rows, statuses = _read_database(folder / "state.db")
+    except sqlite3.Error as error:
+        if told:
+            yield f"{GONE}: the database cannot be read: {error}"
+        return
+    steps = {int(row["idx"]): row for row in rows}
+    for idx in sorted(committed):
+        status = steps[idx]["status"] if idx in steps else "not there"
+        if status != "done":
+            yield f"{GONE}: step {idx} was committed, it is {status}"
+    for task in sorted(tasks - statuses.keys()):
+        yield f"{GONE}: task {task} is not there"
+    for task in sorted(done & statuses.keys()):
+        if statuses[task] != "done":
+            yield f"{GONE}: task {task} was done, it is {statuses[task]}"
+    yield from _files_of_done(folder, steps)
+
+
+def _read_database(path: Path) -> tuple[list[sqlite3.Row], Mapping[str, str]]:
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as database:
+        database.row_factory = sqlite3.Row
+        if (answer := database.execute("PRAGMA integrity_check").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(answer)
+        if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'steps'").fetchone():
+            return [], {}
+        return (
+            list(database.execute("SELECT idx, tool, input, status, output FROM steps")),
+            dict(database.execute("SELECT id, status FROM tasks").fetchall()),
+        )
+
+
+def _files_of_done(folder: Path, steps: Mapping[int, sqlite3.Row]) -> Iterator[str]:
+    for idx, step in steps.items():
+        if step["tool"] == "write_artifact" and step["status"] == "done":
+            source = steps[json.loads(step["input"])["from"]]
+            path = json.loads(step["output"])["path"]
+            wanted = json.loads(source["output"])["summary"].encode()
+            found = (folder / path).read_bytes() if (folder / path).is_file() else None
+            if found != wanted:
+                seen = "is not there" if found is None else f"has {len(found)} other bytes"
+                yield f"{NO_FILE}: step {idx} is done, {path} {seen}"
