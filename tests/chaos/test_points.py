@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import tempfile
@@ -150,7 +149,8 @@ def test_a_forked_program_is_a_process_like_any_other(tmp_path: Path) -> None:
         (tmp_path / "program.py").write_text("print(1); raise ValueError('x')", encoding="utf-8")
         code, said = server.call(["program"], tmp_path, environ, 10)
         assert code == 1
-        assert re.fullmatch(r"1\nTraceback.*ValueError: x\n", said, flags=re.S)
+        assert said.startswith("Traceback")
+        assert said.endswith("ValueError: x\n1\n")
 
 
 def test_only_modules_of_this_python_are_forked() -> None:
