@@ -1,0 +1,73 @@
+"""Agents broken on purpose: each is one small difference from the right agent, as data.
+
+A suite that a broken agent passes proves nothing. Each mutant names in advance the case that must
+say broken over it; `restart.toml` holds those of the restart agent. Read `cases` next (what else
+than the thirteen cases a mutant may need), then `labkit.chaos.matrix`, which tries them all.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import NamedTuple
+
+import labkit
+from labkit.errors import BadInput
+
+__all__ = ["RIGHT", "Mutant", "count", "plant", "read_mutants"]
+
+PACKAGE = Path(labkit.__file__).parent
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "lab", "mutants")
+
+
+class Mutant(NamedTuple):
+    """`old`, which stands exactly once in `file`, becomes `new`. `wrong` says what that breaks.
+
+    `promise` is the one in danger. `case` must say broken, and those in `also` do too; all other
+    cases must stay green, or the suite cannot tell one mistake from another.
+    """
+
+    name: str
+    wrong: str
+    promise: int = 0
+    file: str = ""
+    old: str = ""
+    new: str = ""
+    case: str = ""
+    also: tuple[str, ...] = ()
+
+    @property
+    def broken(self) -> frozenset[str]:
+        """The names of all cases that must say broken."""
+        return frozenset({self.case, *self.also} - {""})
+
+
+RIGHT = Mutant("right agent", "nothing: every case must be held")
+
+
+def read_mutants(system: str = "restart") -> list[Mutant]:
+    """The mutants of one system, from the file of its name beside this module."""
+    with open(Path(__file__).with_name(f"{system}.toml"), "rb") as file:
+        entries = tomllib.load(file)["mutant"]
+    return [Mutant(**{**entry, "also": tuple(entry.get("also", ()))}) for entry in entries]
+
+
+def count(mutant: Mutant) -> int:
+    """How often the old text stands in the file as it is now."""
+    return (PACKAGE.parent / mutant.file).read_text("utf-8").count(mutant.old)
+
+
+def plant(mutant: Mutant, folder: Path) -> Path:
+    """A copy of the package, with this one difference, in a fresh folder; the folder.
+
+    Raises BadInput if the old text does not stand there once: an edit of the agent must not make a
+    mutant vanish.
+    """
+    shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=LEFT_OUT)
+    if mutant.file:
+        if (times := count(mutant)) != 1:
+            raise BadInput(f"{mutant.name}: its old text stands {times} times in {mutant.file}")
+        path = folder / mutant.file
+        path.write_text(path.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+    return folder
