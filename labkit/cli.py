@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "main"]
 # command: (module, function of (argv) -> exit code, one line of help)
 COMMANDS = {
     "agent": ("labkit.restart.__main__", "main", "create, run and inspect a task of the agent"),
+    "chaos": ("labkit.chaos.command", "main", "break a program on purpose and say what broke"),
     "demo": ("labkit.lab.demo", "main", "kill and resume an agent here, in this terminal"),
     "doctor": ("labkit.lab.doctor", "main", "check this machine and say what is missing"),
     "journal": ("labkit.journal.command", "main", "copy or read a journal"),

@@ -27,27 +27,33 @@ class Injury(Protocol):
         Broken if the harmed run itself did what it must not do."""
 
 
-def try_injuries(workshop: Workshop, injuries: Sequence[Injury]) -> Verdict:
-    """One trial in a fresh folder: each injury in turn, restarts until it ends, the judgement."""
+def try_injuries(workshop: Workshop, injuries: Sequence[Injury], *, keep: bool = False) -> Verdict:
+    """One trial in a fresh folder: each injury in turn, restarts until it ends, the judgement.
+
+    `keep` leaves the folder where it is.
+    """
     how, address = injuries[0].how, " ".join(injury.address for injury in injuries)
     delivered = False
-    with workshop.open() as trial:
-        try:
-            for injury in injuries:
-                injury.strike(trial)
-            delivered = True
-            trial.restart(workshop.code)
-        except NotDelivered as why:
-            return Verdict(how, address, UNKNOWN, str(why), delivered)
-        except Broken as why:
-            return Verdict(how, address, BROKEN, str(why), True)
+    trial = workshop.open()
+    try:
+        for injury in injuries:
+            injury.strike(trial)
+        delivered = True
+        trial.restart(workshop.code)
         return Verdict(how, address, *workshop.judge(trial), delivered)
+    except NotDelivered as why:
+        return Verdict(how, address, UNKNOWN, str(why), delivered)
+    except Broken as why:
+        return Verdict(how, address, BROKEN, str(why), True)
+    finally:
+        if not keep:
+            trial.close()
 
 
 def sweep(
     workshop: Workshop,
     plan: Iterable[Sequence[Injury]],
-    on_end: Callable[[Verdict], None] | None = None,
+    on_end: Callable[[Verdict], object] | None = None,
 ) -> Report:
     """One trial on each core at a time. The threads only wait for processes."""
     planned = list(plan)

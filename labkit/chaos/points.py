@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +28,19 @@ from labkit.errors import UsageError
 if TYPE_CHECKING:
     from labkit.guard import Guarded
 
-__all__ = ["FastWorkshop", "Pause", "Point", "Random", "Statement", "points", "statements", "waits"]
+__all__ = [
+    "FastWorkshop",
+    "Pause",
+    "Point",
+    "Random",
+    "Statement",
+    "find_statements",
+    "find_waits",
+    "points",
+    "statements",
+    "twice",
+    "waits",
+]
 
 OUTPUT_MAX, SQL_MAX = 400, 200
 VARIABLE = "AGENT_CRASH_AT"
@@ -63,6 +76,10 @@ class FastWorkshop(Workshop):
         self._set_up: Path | None = None
         try:
             super().__init__(scenario, root)
+            # A helper compiles nothing into the trials' own cache. A run that is recorded must find
+            # there what all later ones find, or its system calls would be others.
+            with self.open() as trial:
+                Trial.call(trial, scenario.run)
         except BaseException:
             self.close()
             raise
@@ -122,6 +139,27 @@ def points(
     return [point for name in names for point in _of_name(workshop, name, variable)]
 
 
+def twice(
+    workshop: Workshop, names: Sequence[str] = POINTS, variable: str = VARIABLE
+) -> list[list[Point]]:
+    """All pairs: a kill, and another in the run that recovers, where that run still comes there."""
+    every = points(workshop, names, variable)
+    pairs = [[first, second] for first in every for second in every]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        reached = pool.map(lambda pair: _is_reached(workshop, pair), pairs)
+        return [pair for pair, is_reached in zip(pairs, reached, strict=True) if is_reached]
+
+
+def _is_reached(workshop: Workshop, pair: Sequence[Point]) -> bool:
+    with workshop.open() as trial:
+        try:
+            for point in pair:
+                point.strike(trial)
+        except NotDelivered:
+            return False
+    return True
+
+
 def _of_name(workshop: Workshop, name: str, variable: str) -> Iterator[Point]:
     for ordinal in range(10_000):
         point = Point(f"{name}:{ordinal}", variable)
@@ -168,6 +206,14 @@ def statements(workshop: Workshop) -> list[Statement]:
     return [Statement(n, _alike(sql)) for n, sql in enumerate(recorded, start=1)]
 
 
+def find_statements(workshop: Workshop, address: str) -> list[Statement]:
+    """The statement of this name. Raises UsageError if the recorded run has none."""
+    known = {each.address: each for each in statements(workshop)}
+    if address not in known:
+        raise UsageError(f"no {address}; there are statement:1 to statement:{len(known)}")
+    return [known[address]]
+
+
 def _alike(sql: str) -> str:
     """The statement with its times and random ids made equal, and not too long for a line."""
     return re.sub(r"\b\d+\.\d+\b|\b[0-9a-f]{8}\b", "?", sql)[:SQL_MAX]
@@ -209,6 +255,13 @@ def waits(workshop: Workshop, number: int, seed: int) -> list[Random]:
         trial.call(trial.scenario.run, lambda process: None)
         longest_s = 0.7 * (time.monotonic() - began)  # a kill after the end shows nothing
     return [Random(seed + n, longest_s) for n in range(number)]
+
+
+def find_waits(workshop: Workshop, address: str) -> list[Random]:
+    """The kill of this seed. Raises UsageError for another form."""
+    if not (found := re.fullmatch(r"seed:(\d+)", address)):
+        raise UsageError(f"{address}: a kill by chance is named like this: seed:3")
+    return waits(workshop, 1, int(found[1]))
 
 
 def _kill_after(process: Guarded, wait_s: float) -> None:

@@ -1,0 +1,254 @@
+"""`labkit chaos`: breaks a program on purpose, in any language, and says what broke.
+
+Exits 0 when every trial held, 1 when one is broken, 2 when something is unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit.chaos import faults, points, syscalls
+from labkit.chaos.examples.restart import creating, restart
+from labkit.chaos.kill import Injury, sweep, try_injuries
+from labkit.chaos.points import FastWorkshop
+from labkit.chaos.scenario import Scenario, Workshop, scratch
+from labkit.chaos.verdict import Report, Verdict
+from labkit.errors import UsageError
+
+__all__ = ["main"]
+
+SUBJECTS = {"restart": restart, "create": creating}
+USAGE = """usage: labkit chaos COMMAND [OPTION]...
+
+  sweep      one injury in each trial           --how points|statements|syscalls|random
+  twice      two: a second kill in the recovery --how points|syscalls
+  faults     storage that fails, at any call
+  powerloss  every image that a power cut can leave of one run
+  replay     one trial again, its folder kept: labkit chaos replay ADDRESS --how HOW ...
+  mutants    agents that are broken on purpose, against the suite that must catch them
+  examples   four programs, one table
+
+The program: --run CMD [--setup CMD] [--check CMD] [--witness FILE] [--file PATTERN]...
+[--material FOLDER], or --subject restart|create, the lab's own agent (that is meant without any).
+`labkit chaos sweep --help` lists all options. Exit: 0 held, 1 broken, 2 unknown.
+"""
+
+
+class Way(NamedTuple):
+    """How injuries of one kind are planned, and how one is found by its address."""
+
+    plan: Callable[[Workshop, argparse.Namespace], Sequence[Sequence[Injury]]]
+    find: Callable[[Workshop, str], Sequence[Injury]]
+
+
+def main(argv: list[str]) -> int:
+    """Runs one command. Raises UsageError, and what a scenario raises."""
+    if not argv or argv[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
+    command, rest = argv[0], argv[1:]
+    if command == "mutants":
+        from labkit.chaos.matrix import mutants_command
+
+        return mutants_command(rest)
+    if command == "examples":
+        from labkit.chaos.compare import examples_command
+
+        return examples_command(rest)
+    if command not in ("sweep", "twice", "faults", "powerloss", "replay"):
+        raise UsageError(f"there is no `labkit chaos {command}`; see labkit chaos --help")
+    asked = _parse(command, rest)
+    if command == "replay":
+        return _replay(asked, rest)
+    with _workshop(asked) as workshop:
+        if command == "powerloss":
+            return _lose_power(workshop, asked, rest)
+        plan = _plan(command, workshop, asked)
+        report = _watched(workshop, plan[:: asked.every])
+    return _tell(report, command, asked, rest)
+
+
+WAYS = {
+    "points": Way(
+        lambda workshop, asked: [[point] for point in points.points(workshop)],
+        lambda workshop, address: [points.Point(each) for each in address.split()],
+    ),
+    "statements": Way(
+        lambda workshop, asked: [[each] for each in points.statements(workshop)],
+        lambda workshop, address: points.find_statements(workshop, address),
+    ),
+    "syscalls": Way(
+        lambda workshop, asked: [[kill] for kill in syscalls.plan(workshop)],
+        syscalls.find_all,
+    ),
+    "random": Way(
+        lambda workshop, asked: [[e] for e in points.waits(workshop, asked.number, asked.seed)],
+        lambda workshop, address: points.find_waits(workshop, address),
+    ),
+    "faults": Way(
+        lambda workshop, asked: [[fault] for fault in faults.plan(workshop)],
+        lambda workshop, address: [faults.find(workshop, address)],
+    ),
+}
+
+
+def _plan(
+    command: str, workshop: Workshop, asked: argparse.Namespace
+) -> Sequence[Sequence[Injury]]:
+    if command == "faults":
+        return WAYS["faults"].plan(workshop, asked)
+    if command == "sweep":
+        return WAYS[asked.how].plan(workshop, asked)
+    if asked.how == "syscalls":
+        return syscalls.twice(workshop, asked.number, asked.seed)
+    return points.twice(workshop)
+
+
+def _parse(command: str, argv: list[str]) -> argparse.Namespace:
+    parser = _Parser(prog=f"labkit chaos {command}", add_help=True)
+    if command == "replay":
+        parser.add_argument("address", help="as a verdict names it")
+    ways = ["points", "syscalls"] if command == "twice" else [w for w in WAYS if w != "faults"]
+    if command == "replay":
+        ways = [*WAYS, "powerloss"]
+    usual = {"twice": "syscalls", "replay": None}.get(command, "points")
+    if command in ("sweep", "twice", "replay"):
+        parser.add_argument("--how", choices=ways, default=usual, required=usual is None)
+    parser.add_argument("--run", metavar="CMD", help="what is broken, then run until it ends")
+    parser.add_argument("--setup", metavar="CMD", default="", help="runs unharmed before")
+    parser.add_argument("--check", metavar="CMD", default="", help="0 held, 1 broken")
+    parser.add_argument("--witness", metavar="FILE", default="", help="a line for each effect")
+    parser.add_argument("--file", metavar="PATTERN", action="append", default=[], dest="files")
+    parser.add_argument("--material", metavar="FOLDER", help="is copied into each trial")
+    parser.add_argument("--subject", choices=list(SUBJECTS), default="restart")
+    parser.add_argument("--every", type=_positive, default=1, metavar="N", help="each N-th trial")
+    parser.add_argument("--number", type=_positive, default=300, help="of trials by chance")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--images", type=_positive, default=1500, help="of a power cut, at most")
+    parser.add_argument("--csv", metavar="FILE", help="writes a row for each trial")
+    return parser.parse_args(argv)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _scenario(asked: argparse.Namespace) -> Scenario:
+    if not asked.run:
+        if asked.setup or asked.check or asked.witness or asked.files or asked.material:
+            raise UsageError("--run says which program is to be broken; it is missing")
+        return SUBJECTS[asked.subject]()
+    material = Path(asked.material).resolve() if asked.material else None
+    if material and not material.is_dir():
+        raise UsageError(f"--material {asked.material}: there is no such folder")
+    setup, run, check = (_split(text) for text in (asked.setup, asked.run, asked.check))
+    return Scenario(
+        run=run, setup=setup, check=check, witness=asked.witness, files=asked.files,
+        material=material,
+    )  # fmt: skip
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"cannot read {text!r}: {error}; close the quote") from None
+
+
+@contextmanager
+def _workshop(asked: argparse.Namespace) -> Iterator[Workshop]:
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-chaos-", dir=scratch()) as root,
+        FastWorkshop(_scenario(asked), Path(root)) as workshop,
+    ):
+        yield workshop
+
+
+def _watched(workshop: Workshop, plan: Sequence[Sequence[Injury]]) -> Report:
+    """Runs the plan. A terminal sees a bar; whatever is no terminal sees nothing of it."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return sweep(workshop, plan)
+    with tqdm(total=len(plan), disable=not sys.stderr.isatty(), unit="trial") as bar:
+        return sweep(workshop, plan, lambda verdict: bar.update(1))
+
+
+def _tell(report: Report, command: str, asked: argparse.Namespace, argv: list[str]) -> int:
+    how = {"faults": "faults", "powerloss": "powerloss"}.get(command) or asked.how
+    rest = shlex.join(_without_how(argv))
+    verdicts = tuple(
+        verdict._replace(replay=_replay_line(verdict, how, rest)) for verdict in report.verdicts
+    )
+    report = Report(report.planned, verdicts)
+    print(report)
+    if asked.csv:
+        report.frame().to_csv(asked.csv, index=False)
+    return report.exit_code
+
+
+def _replay_line(verdict: Verdict, how: str, rest: str) -> str:
+    return f"labkit chaos replay {shlex.quote(verdict.address)} --how {how} {rest}".strip()
+
+
+def _without_how(argv: Sequence[str]) -> list[str]:
+    """The options that name the program; how it is broken stands in the address."""
+    kept, skip = [], False
+    for word in argv:
+        name, _, value = word.partition("=")
+        if name in ("--how", "--every", "--number", "--seed", "--csv", "--images"):
+            skip = not value
+        elif skip:
+            skip = False
+        else:
+            kept.append(word)
+    return kept
+
+
+def _lose_power(workshop: Workshop, asked: argparse.Namespace, argv: list[str]) -> int:
+    from labkit.chaos import powerloss
+
+    losses = powerloss.lose_power(
+        workshop, asked.images, asked.seed, _acknowledged(asked), _nobody_looks
+    )
+    print(losses)
+    return _tell(losses.report, "powerloss", asked, argv)
+
+
+def _nobody_looks(verdict: Verdict) -> None:
+    """Images are tried too fast for a bar to be of use."""
+
+
+def _acknowledged(asked: argparse.Namespace) -> Any:
+    from labkit.chaos import powerloss
+
+    return None if asked.run or asked.subject != "restart" else powerloss.restart_kept
+
+
+def _replay(asked: argparse.Namespace, argv: list[str]) -> int:
+    root = Path(tempfile.mkdtemp(prefix="labkit-chaos-", dir=scratch()))
+    with FastWorkshop(_scenario(asked), root) as workshop:
+        if asked.how == "powerloss":
+            from labkit.chaos import powerloss
+
+            verdict = powerloss.try_one(workshop, asked.address, _acknowledged(asked))
+        else:
+            injuries = WAYS[asked.how].find(workshop, asked.address)
+            verdict = try_injuries(workshop, injuries, keep=True)
+    print(verdict)
+    print(f"    all of it is kept in {root}")
+    return Report(1, (verdict,)).exit_code
