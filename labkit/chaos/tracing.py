@@ -191,7 +191,7 @@ def run_traced(
     """Runs the scenario's `run` once under strace; how it ended, and the whole trace."""
     trace = trial.root / "trace"
     argv = [*tracer, *OPTIONS, *QUIET, *options, "-o", str(trace), "--", *trial.scenario.run]
-    trace.touch()
+    trace.write_bytes(b"")  # of an earlier injury
     watch = (lambda process: meanwhile(process, trace)) if meanwhile else None
     ended = trial.call(argv, watch)
     return ended, Reader(trial.folder).feed(trace.read_text("utf-8", "replace"))
