@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -103,30 +104,29 @@ def plan(
     ordinal, a fault can be given only to the first that comes to it, and is planned only for that.
     """
     reader = record(workshop)
-    made: dict[tuple[str, int], Call] = {}
-    for call in reader.calls:
-        made.setdefault((call.name, call.ordinal), call)
-    first = [call for call in reader.touching if made[call.name, call.ordinal] == call]
-    return [
-        fault
-        for call in first
-        for error in errors
-        for fault in _both(workshop, reader, call, error, tracer)
-    ]
+    paths = sorted({call.path for call in reader.touching if "*" not in call.path})
+    plain = _ordinals(reader.calls)
+    named = _ordinals([call for call in reader.calls if call.path in paths])
+    planned: list[Fault] = []
+    for call in reader.touching:
+        for onward in (False, True):
+            # On the paths of the folder alone, so that the program still finds its libraries and
+            # its terminal. Not where a name differs in each run, nor where the count is exact.
+            by_path = "*" not in call.path and (onward or len(reader.pids) > 1)
+            if nth := (named if by_path else plain).get(call):
+                only = paths if by_path else ()
+                planned += [Fault(workshop, call, e, onward, nth, only, tracer) for e in errors]
+    return planned
 
 
-def _both(
-    workshop: Workshop, reader: Reader, call: Call, error: str, tracer: Sequence[str]
-) -> list[Fault]:
-    """Once, by the plain ordinal. Onward, on the paths of the folder alone, so that the program
-    still finds its libraries and its terminal; not for names that differ in each run."""
-    once = Fault(workshop, call, error, False, call.ordinal, (), tracer)
-    if "*" in call.path:
-        return [once, once._replace(onward=True)]
-    paths = sorted({known.path for known in reader.touching if "*" not in known.path})
-    same = (known for known in reader.calls if known[:2] == call[:2] and known.path in paths)
-    nth = 1 + sum(known.ordinal < call.ordinal for known in same)
-    return [once, once._replace(onward=True, nth=nth, paths=paths)]
+def _ordinals(calls: Sequence[Call]) -> dict[Call, int]:
+    """The ordinal of each call among these, if no other process came to it before."""
+    made: Counter[tuple[int, str]] = Counter()
+    first: dict[tuple[str, int], Call] = {}
+    for call in calls:
+        made[call[:2]] += 1
+        first.setdefault((call.name, made[call[:2]]), call)
+    return {call: nth for (_, nth), call in first.items()}
 
 
 def find(workshop: Workshop, address: str) -> Fault:
