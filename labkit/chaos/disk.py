@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -123,24 +124,29 @@ class Image(NamedTuple):
         parts = [*self.folders, *(f"{name}\0{target}" for name, target in self.links)]
         for name, inode in self.files:
             same = first.setdefault(inode, name)
-            content = hashlib.blake2b(self.contents[inode], digest_size=16).hexdigest()
-            parts.append(f"{name}\0{same}\0{content}")
-        return hashlib.blake2b("\1".join(parts).encode("utf-8", "surrogateescape")).digest()
+            parts.append(f"{name}\0{same}\0{_hash(self.contents[inode])}")
+        return hashlib.sha256("\1".join(parts).encode("utf-8", "surrogateescape")).digest()
 
     def write(self, folder: Path) -> None:
-        """Makes the folder hold this image and nothing else; it must be fresh."""
+        """Makes this image in a folder that is there and empty."""
+        first: dict[int, str] = {}  # no Path: this is most of what an image costs
         for name in self.folders:
-            (folder / name).mkdir(exist_ok=True)
-        first: dict[int, Path] = {}
+            os.mkdir(f"{folder}/{name}")
         for name, inode in self.files:
-            path = folder / name
+            path = f"{folder}/{name}"
             if inode in first:
                 os.link(first[inode], path)
             else:
-                path.write_bytes(self.contents[inode])
                 first[inode] = path
+                with open(path, "wb", buffering=0) as file:
+                    file.write(self.contents[inode])
         for name, target in self.links:
-            os.symlink(target, folder / name)
+            os.symlink(target, f"{folder}/{name}")
+
+
+@lru_cache(256)
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class Cut(NamedTuple):
@@ -205,7 +211,9 @@ class Disk:
         for at, event in enumerate(self.events):
             if isinstance(event, Write | Resize):
                 self._of[event.inode].append(at)
-        self._prefix = lru_cache(256)(self._make_prefix)
+        self._prefix = lru_cache(64)(self._make_prefix)
+        self._content = lru_cache(64)(self._make_content)
+        self.known = lru_cache(None)(self._make_known)
 
     def __reduce__(self) -> tuple[type[Disk], tuple[Start, tuple[Event, ...]]]:
         return Disk, (self.start, self.events)
@@ -213,6 +221,14 @@ class Disk:
     def pending(self, at: int) -> list[int]:
         """The events before a cut that nothing had settled."""
         return [e for e, settled in enumerate(self._settled[:at]) if settled >= at]
+
+    def _make_known(self, at: int) -> tuple[tuple[str, ...], bytes, bool]:
+        """What the outside knows at a cut: lines, effects, and whether the run has ended."""
+        told = [event for event in self.events[:at] if isinstance(event, Told)]
+        lines = b"".join(event.data for event in told if not event.witness)
+        effects = b"".join(event.data for event in told if event.witness)
+        ended = any(isinstance(event, Ended) for event in self.events[:at])
+        return tuple(lines.decode("utf-8", "replace").splitlines()), effects, ended
 
     def check(self, cut: Cut) -> None:
         """Raises UsageError unless all that the cut loses was pending then."""
@@ -240,11 +256,19 @@ class Disk:
 
     def content(self, inode: int, cut: Cut) -> bytes:
         """A file's bytes: what settled surely, then the rest but for what is lost."""
-        mine = [event for event in self._of[inode] if event < cut.at]
-        sure = next((n for n, event in enumerate(mine) if event in cut.lost), len(mine))
+        mine = self._of.get(inode, [])
+        count = bisect_left(mine, cut.at)
+        lost = tuple((event, cut.lost[event]) for event in mine[:count] if event in cut.lost)
+        return self._content(inode, count, lost)
+
+    def _make_content(self, inode: int, count: int, lost: tuple[tuple[int, Fate], ...]) -> bytes:
+        if not lost:
+            return self._prefix(inode, count)
+        mine, fates = self._of[inode], dict(lost)
+        sure = mine.index(lost[0][0])
         content = bytearray(self._prefix(inode, sure))
-        for event in mine[sure:]:
-            self._apply(content, event, cut.lost.get(event))
+        for event in mine[sure:count]:
+            self._apply(content, event, fates.get(event))
         return bytes(content)
 
     def _make_prefix(self, inode: int, count: int) -> bytes:
@@ -319,24 +343,29 @@ def _settle(events: Sequence[Event]) -> list[int]:
 def read_folder(folder: Path, skip: Iterable[Path] = ()) -> Start:
     """A folder as it is, without the paths to skip and without SQLite's -shm, which is memory."""
     start = Start({}, {}, {ROOT: {}})
-    skipped, known, folders = set(skip), dict[tuple[int, int], int](), {folder: ROOT}
-    for where, names, files in os.walk(folder):
-        here = start.folders[folders[Path(where)]]
-        for name in sorted(names + files):
-            path = Path(where, name)
-            if path in skipped or name.endswith("-shm"):
-                continue
-            number = len(known) + 1
-            if path.is_symlink():
-                known[(-1, number)] = here[name] = number
-                start.links[number] = os.readlink(path)
-            elif path.is_dir():
-                known[(-1, number)] = number
-                here[name] = folders[path] = -number
-                start.folders[-number] = {}
-            elif path.is_file():
-                status = path.stat()
-                key = (status.st_dev, status.st_ino)
-                here[name] = known.setdefault(key, number)
-                start.files[here[name]] = path.read_bytes()
+    _read_into(start, os.fspath(folder), ROOT, {os.fspath(path) for path in skip}, {})
     return start
+
+
+def _read_into(
+    start: Start, where: str, here: int, skip: set[str], known: dict[tuple[int, int], int]
+) -> None:
+    """`known` is by device and inode, so that names of one file stay that."""
+    with os.scandir(where) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
+        if entry.path in skip or entry.name.endswith("-shm"):
+            continue
+        status = entry.stat(follow_symlinks=False)
+        key = status.st_dev, status.st_ino
+        number = known.setdefault(key, len(known) + 1)
+        if entry.is_dir(follow_symlinks=False):
+            number = known[key] = -number
+            start.folders[number] = {}
+            _read_into(start, entry.path, number, skip, known)
+        elif entry.is_symlink():
+            start.links[number] = os.readlink(entry.path)
+        elif entry.is_file() and number not in start.files:
+            with open(entry.path, "rb", buffering=0) as file:
+                start.files[number] = file.read()
+        start.folders[here][entry.name] = number

@@ -18,13 +18,13 @@ import json
 import os
 import pickle
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,9 +36,7 @@ from labkit.chaos.disk import (
     Bind,
     Cut,
     Disk,
-    Ended,
     Fate,
-    Told,
     Write,
     read_cut,
     read_folder,
@@ -47,7 +45,7 @@ from labkit.chaos.forkserver import ForkServer, module_of
 from labkit.chaos.recording import Recording, record_files
 from labkit.chaos.scenario import NotDelivered, Trial, Workshop
 from labkit.chaos.tracing import STRACE
-from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Report, Verdict
+from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict
 from labkit.errors import UsageError, describe
 
 __all__ = [
@@ -55,6 +53,7 @@ __all__ = [
     "Acknowledged",
     "Case",
     "Losses",
+    "build",
     "lose_power",
     "plan_cuts",
     "restart_kept",
@@ -69,6 +68,7 @@ GONE, NO_FILE = "acknowledged but gone", "done but no file"
 REASON_MAX = 600
 
 Acknowledged = Callable[[Path, Sequence[str]], Iterable[str]]
+Builder = Callable[[Disk, Cut, Path], None]
 
 
 class Case(NamedTuple):
@@ -174,9 +174,13 @@ class _Plan:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._cases: dict[tuple[bytes, bytes, bool], Case] = {}
+        self._seen: set[object] = set()
         self.contents: set[bytes] = set()
 
     def add(self, cut: Cut) -> None:
+        if (same := (cut.at, frozenset(cut.lost.items()))) in self._seen:
+            return
+        self._seen.add(same)
         case = _case(self._disk, cut)
         key = case.digest, case.witness, case.ended
         self.contents.add(case.digest)
@@ -217,15 +221,18 @@ def _extremes(
 
 
 def _chosen_by_chance(disk: Disk, chance: random.Random, count: int) -> Iterator[Cut]:
-    cuts = [at for at in range(len(disk.events) + 1) if len(disk.pending(at)) > 1]
-    pending = lru_cache(None)(disk.pending)
-    for _ in range(count if cuts else 0):
-        at, kept = chance.choice(cuts), chance.random()
-        lost: dict[int, Fate] = {}
-        for event in pending(at):
-            if chance.random() > kept:
-                lost[event] = _fate(disk.events[event], chance)
+    """Cuts where more can be lost are chosen more often: elsewhere the extremes are nearly all."""
+    pending = [disk.pending(at) for at in range(len(disk.events) + 1)]
+    weights = [sum(_parts(disk.events[event]) for event in events) for events in pending]
+    ats = chance.choices(range(len(pending)), weights, k=count) if any(weights) else []
+    for at in ats:
+        kept = chance.random()
+        lost = {e: _fate(disk.events[e], chance) for e in pending[at] if chance.random() > kept}
         yield Cut(at, lost)
+
+
+def _parts(event: object) -> int:
+    return len(_sectors(event)) if isinstance(event, Write) else 1
 
 
 def _fate(event: object, chance: random.Random) -> Fate:
@@ -241,7 +248,7 @@ def _sectors(event: object) -> list[tuple[int, int]]:
     assert isinstance(event, Write)
     end = event.offset + len(event.data)
     edges = [event.offset, *range((event.offset // SECTOR + 1) * SECTOR, end, SECTOR), end]
-    pairs = zip(edges, edges[1:], strict=False)
+    pairs = pairwise(edges)
     return [(begin - event.offset, stop - event.offset) for begin, stop in pairs]
 
 
@@ -257,15 +264,15 @@ def _join(pieces: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
 
 def _case(disk: Disk, cut: Cut) -> Case:
     disk.check(cut)
-    before = disk.events[: cut.at]
-    said = b"".join(e.data for e in before if isinstance(e, Told) and not e.witness)
-    seen = b"".join(e.data for e in before if isinstance(e, Told) and e.witness)
-    ended = any(isinstance(event, Ended) for event in before)
-    told = tuple(said.decode("utf-8", "replace").splitlines())
-    return Case(cut, disk.image(cut).digest(), told, seen, ended)
+    return Case(cut, disk.image(cut).digest(), *disk.known(cut.at))
 
 
 # The trials, in processes forked from a helper that was started for that purpose.
+
+
+def build(disk: Disk, cut: Cut, folder: Path) -> None:
+    """Makes the image of a cut in an empty folder."""
+    disk.image(cut).write(folder)
 
 
 class _Job(NamedTuple):
@@ -273,6 +280,7 @@ class _Job(NamedTuple):
     disk: Disk
     cases: list[Case]
     acknowledged: Acknowledged | None
+    builder: Builder
     environ: dict[str, str]
 
 
@@ -285,9 +293,12 @@ def try_cuts(
     cases: Sequence[Case],
     acknowledged: Acknowledged | None = None,
     on_end: Callable[[Verdict], None] | None = None,
+    builder: Builder = build,
 ) -> Losses:
     """Builds and judges the images. Raises UsageError for functions that no module has."""
-    job = _Job(workshop, recording.disk, list(cases), acknowledged, dict(os.environ))
+    job = _Job(
+        _bare(workshop), recording.disk, list(cases), acknowledged, builder, dict(os.environ)
+    )
     verdicts: dict[int, Verdict] = {}
     runs = 0
     for at, outcome, reason, delivered, ran in _call_helper(job):
@@ -353,8 +364,8 @@ def _help(path: str) -> None:
 def _work(job: _Job, share: Iterable[int]) -> None:
     """In a worker: tries its cases and tells each result in one line. Never returns."""
     try:
-        with _start_forks(job.workshop) as forks:
-            bench = _Bench(job.workshop, job.disk, job.acknowledged, forks)
+        with ForkServer(job.workshop.scenario.environ) as forks:
+            bench = _Bench(job, forks)
             for at in share:
                 result = (at, *bench.try_case(job.cases[at]))
                 os.write(1, json.dumps(result).encode() + b"\n")
@@ -362,25 +373,23 @@ def _work(job: _Job, share: Iterable[int]) -> None:
         os._exit(0)
 
 
-def _start_forks(workshop: Workshop) -> ForkServer:
-    """The program's own modules come first there, as in a run of it: it may have its own labkit."""
-    usual, own = list(sys.path), workshop.scenario.environ.get("PYTHONPATH", "")
-    sys.path[:0] = filter(None, own.split(os.pathsep))
-    try:
-        return ForkServer()
-    finally:
-        sys.path[:] = usual
+def _bare(workshop: Workshop) -> Workshop:
+    """The reference alone: what a workshop holds open cannot go to another process."""
+    bare = object.__new__(Workshop)
+    for name in ("scenario", "root", "bytecode", "code", "left"):
+        setattr(bare, name, getattr(workshop, name))
+    bare.prepared = None
+    return bare
 
 
 class _Bench:
     """Where one worker builds an image, and looks at what comes of it."""
 
-    def __init__(
-        self, workshop: Workshop, disk: Disk, acknowledged: Acknowledged | None, forks: ForkServer
-    ) -> None:
-        self.workshop, self.disk, self.acknowledged = workshop, disk, acknowledged
-        self.forks, self.module = forks, module_of(workshop.scenario.run)
-        self.scenario = workshop.scenario._replace(material=None)
+    def __init__(self, job: _Job, forks: ForkServer) -> None:
+        self.workshop, self.disk, self.acknowledged = job.workshop, job.disk, job.acknowledged
+        self.build = job.builder
+        self.forks, self.module = forks, module_of(job.workshop.scenario.run)
+        self.scenario = job.workshop.scenario._replace(material=None)
         self.runs = 0
 
     def try_case(self, case: Case) -> tuple[str, str, bool, int]:
@@ -406,15 +415,16 @@ class _Bench:
     def _ask(self, case: Case) -> list[str]:
         """What the outside was told and is not so. A reader mends a database: so, of a copy."""
         assert self.acknowledged
-        with self._build(case) as copy:
-            return list(self.acknowledged(copy.folder, case.told))
+        with tempfile.TemporaryDirectory(prefix="copy-", dir=self.workshop.root) as name:
+            self.build(self.disk, case.cut, Path(name))
+            return list(self.acknowledged(Path(name), case.told))
 
     def _build(self, case: Case) -> Trial:
         """The image in a fresh folder, proved to be the planned one."""
         trial = Trial(self.scenario, self.workshop.root, self.workshop.bytecode)
         try:
-            shutil.rmtree(trial.folder / "tmp")
-            build(self.disk, case.cut, trial.folder)
+            (trial.folder / "tmp").rmdir()
+            self.build(self.disk, case.cut, trial.folder)
             seen = Disk(read_folder(trial.folder), ()).image(Cut(0, {}))
             if seen.digest() != case.digest:
                 raise NotDelivered("the folder does not hold the image that was planned")
@@ -443,10 +453,6 @@ class _Bench:
                 return
         restarts = f"{scenario.max_restarts} restarts"
         raise NotDelivered(f"the run has not ended after {restarts}: {said.strip()[-400:]}")
-
-
-def build(disk: Disk, cut: Cut, folder: Path) -> None:
-    disk.image(cut).write(folder)
 
 
 # What the restart agent has acknowledged.

@@ -154,9 +154,9 @@ class TraceReader:
                 self._sync(process, name, args, began)
         elif value != "?" and not value.startswith("-") and (call := self._calls.get(name)):
             call(process, args, value + rest)
-        elif value == "?" and name not in ("close", "mmap", "lseek", "fcntl"):
-            # Killed inside of a call: whether it happened, nobody can say.
-            self._doubt(name, "never returned")
+        elif value == "?" and name not in ("close", "lseek", "fcntl"):
+            # Ended inside of a call: whether it happened, nobody can say.
+            self._unsupported(f"{name} without an end", process, args)
 
     # Paths and descriptors.
 
@@ -481,6 +481,8 @@ def _record(trial: Trial, code: int, tracer: Sequence[str]) -> Recording:
     disk = Disk(start, reader.events)
     if reader.code != code:
         reader.doubts.append(f"the trace ends with {reader.code}, the run with {code}")
+    if not any(isinstance(event, Write | Resize | Bind) for event in reader.events):
+        reader.doubts.append("the run changed nothing in its folder: a power cut can lose nothing")
     reader.doubts += _differences(disk, Disk(read_folder(trial.folder, [witness]), ()))
     return Recording(disk, tuple(dict.fromkeys(reader.doubts)), tuple(reader.ops))
 
