@@ -210,8 +210,9 @@ def _agreed(chosen: list[Notebook]) -> bool:
         raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
     folder = originals().parent / WORKBOOK
     copies = [entry.file for entry in chosen if os.path.lexists(folder / entry.file)]
-    print(*(f"  {WORKBOOK}/{name}" for name in copies), sep="\n")
-    print(f"Move these {len(copies)} aside and make fresh copies? Type yes: ", end="", flush=True)
+    print(*(f"  {WORKBOOK}/{name}\n" for name in copies), sep="", end="")
+    number = "1 copy" if len(copies) == 1 else f"{len(copies)} copies"
+    print(f"Move {number} aside and make fresh ones? Type yes: ", end="", flush=True)
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print()  # the end of the input leaves the cursor behind the question
