@@ -233,7 +233,9 @@ class _Painter:
     def x_axis(self) -> None:
         by_order = self.by == "order"
         self.axes.set_xlim(self.first - self.span * 0.02, self.end)
-        ticks = MaxNLocator(nbins=10, integer=by_order).tick_values(self.first, self.last)
+        each = by_order and self.span <= 15  # few entries: each has its number
+        locator = MaxNLocator(nbins=15 if each else 10, steps=[1, 2, 5, 10], integer=by_order)
+        ticks = locator.tick_values(self.first, self.last)
         self.axes.set_xticks([tick for tick in ticks if self.first <= tick <= self.last])
         self.axes.tick_params(axis="x", colors=self.ink.text, labelsize=self.size.font, length=3)
         word = "order of entries (seq)" if by_order else "seconds since the task's first entry"
