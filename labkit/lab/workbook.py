@@ -97,6 +97,8 @@ def reset_command(argv: list[str]) -> int:
     if not argv:
         raise UsageError("give the number of a notebook, as in labkit reset 05, or --all")
     everything = argv == ["--all"]
+    if everything and (sys.stdin is None or not sys.stdin.isatty()):
+        raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
     chosen = content.notebooks() if everything else [content.notebook(number) for number in argv]
     fresh = {notebook: _fresh(notebook) for notebook in chosen}  # before anything is moved
     if everything and not _agreed(chosen):
@@ -205,9 +207,7 @@ def _hand_out_or_say(notebook: Notebook, folder: Path) -> Done:
 
 
 def _agreed(chosen: list[Notebook]) -> bool:
-    """Asks. Raises UsageError where the answer cannot come from a person."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
+    """Asks a person at a terminal; only a yes is one."""
     folder = originals().parent / WORKBOOK
     copies = [entry.file for entry in chosen if os.path.lexists(folder / entry.file)]
     print(*(f"  {WORKBOOK}/{name}\n" for name in copies), sep="", end="")
