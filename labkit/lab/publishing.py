@@ -81,16 +81,7 @@ class Made(NamedTuple):
     files: dict[str, str]
 
     @property
-    def leave_another() -> None:
-    """Another task's report, under the name that this notebook's task will use."""
-    folder = verbs.current_folder().artifacts
-    with storage_faults(f"cannot write {NAME}"):
-        folder.mkdir(exist_ok=True)
-        (folder / NAME).write_text(OTHER, encoding="utf-8")
-    print(f"{folder.name}/{NAME} is there, the report of another task.")
-
-
-def calls(self) -> tuple[str, ...]:
+    def calls(self) -> tuple[str, ...]:
         """The calls in order, each in two words at most; a write in three pieces is one."""
         return tuple(name for name, _ in itertools.groupby(map(name_of, self.events)))
 
@@ -152,6 +143,15 @@ def attempt(publish: Publish, kill_in: str = "", found: str = "") -> Made:
             raise UsageError(f"{function.name} makes no call {kill_in!r}; it makes {known}")
         asked = Ask(folder, die_at=at, half=kill_in == "write")
     return make(function, [asked])[0]
+
+
+def leave_another() -> None:
+    """Another task's report, under the name that this notebook's task will use."""
+    folder = verbs.current_folder().artifacts
+    with storage_faults(f"cannot write {NAME}"):
+        folder.mkdir(exist_ok=True)
+        (folder / NAME).write_text(OTHER, encoding="utf-8")
+    print(f"{folder.name}/{NAME} is there, the report of another task.")
 
 
 def calls(*publishers: Publish) -> pd.DataFrame:
