@@ -73,12 +73,16 @@ class Ask(NamedTuple):
 
 
 class Made(NamedTuple):
-    """How a call ended, in words; `line` is where it raised; `files` is what lay there then."""
+    """How a call ended, in words; `line` is where it raised; `files` is what lay there then.
+
+    `before` is what a reader found before the call, in words.
+    """
 
     ended: str
     line: str
     events: tuple[dict[str, Any], ...]
     files: dict[str, str]
+    before: str = ""
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -91,16 +95,16 @@ class Made(NamedTuple):
 
     def find(self, content: str = REPORT, other: str = OTHER) -> str:
         """What a reader finds, in words."""
-        found = visible(self.files)
-        words = [f"{name}: {_in_words(text, content, other)}" for name, text in found.items()]
-        return "; ".join(words) or "no report"
+        return _told(self.files, content, other)
 
     def __repr__(self) -> str:
-        return (
-            f"{textwrap.fill(self.ended, COLUMNS, subsequent_indent='        ')}\n"
-            f"calls   {', '.join(self.calls) or 'none'}\n"
-            f"reader  {self.find()}"
-        )
+        lines = [
+            textwrap.fill(self.ended, COLUMNS, subsequent_indent=" " * 8),
+            f"before  {self.before}" if self.before else "",
+            f"calls   {', '.join(self.calls) or 'none'}",
+            f"reader  {self.find()}",
+        ]
+        return "\n".join(filter(None, lines))
 
 
 def make(function: Function, asks: Sequence[Ask]) -> list[Made]:
@@ -142,7 +146,8 @@ def attempt(publish: Publish, kill_in: str = "", found: str = "") -> Made:
             known = ", ".join(dict.fromkeys(map(name_of, usual)))
             raise UsageError(f"{function.name} makes no call {kill_in!r}; it makes {known}")
         asked = Ask(folder, die_at=at, half=kill_in == "write")
-    return make(function, [asked])[0]
+    before = _told({NAME: found}, REPORT, OTHER) if found else ""
+    return make(function, [asked])[0]._replace(before=before)
 
 
 def leave_another() -> None:
@@ -195,6 +200,12 @@ def folder_with(found: str) -> Path:
         with storage_faults(f"cannot write {NAME}"):
             (folder / NAME).write_text(found, encoding="utf-8")
     return folder
+
+
+def _told(files: Mapping[str, str], content: str, other: str) -> str:
+    found = visible(files)
+    words = [f"{name}: {_in_words(text, content, other)}" for name, text in found.items()]
+    return "; ".join(words) or "no report"
 
 
 def _in_words(text: str, content: str, other: str) -> str:

@@ -19,13 +19,12 @@ __all__ = ["Receiver", "send_mail", "send_twice"]
 
 def send_mail(input: dict[str, str], ctx: dict[int, dict[str, str]], idem_key: str) -> object:
     """Step 1: the mail is the text of step 0; the key goes with the call, in a header."""
-    import json
     from urllib.request import ProxyHandler, Request, build_opener
 
     headers = {"Idempotency-Key": idem_key} if input["key"] == "yes" else {}
     mail = Request(input["url"], ctx[0]["text"].encode(), headers)
     with build_opener(ProxyHandler({})).open(mail, timeout=10) as answer:
-        return json.load(answer)
+        return {"answer": answer.read().decode()}
 
 
 class Receiver:
@@ -40,7 +39,7 @@ class Receiver:
         if key in self.answers:
             return self.answers[key]
         self.mails += 1
-        answer = f'{{"mail": {self.mails}}}'
+        answer = f"delivered as mail {self.mails}"
         if key:
             self.answers[key] = answer
         return answer
