@@ -14,8 +14,10 @@ from labkit import lab
 from labkit.errors import StorageFault
 from labkit.lab import content, sweeps
 from labkit.lab.checks import Desk
+from labkit.lab.exercises import n05
 from labkit.lab.folder import Folder, fresh_folder
 from labkit.lab.handing import NotSelfContained
+from labkit.lab.places import originals
 from labkit.lab.trials import Trial
 
 TEXT = "the whole text"
@@ -161,6 +163,13 @@ def test_the_first_that_raises_ends_what_has_not_begun() -> None:
     with pytest.raises(ValueError, match="first"):
         sweeps.side_by_side([fail, threading.Event().set, *[later] * 9])
     assert len(begun) < 9
+
+
+def test_notebook_05_shows_the_plan_that_its_exercise_kills() -> None:
+    text = (originals() / content.notebook("05").file).read_text(encoding="utf-8")
+    for idx, step in enumerate(n05.STEPS):
+        assert f"| {idx} | `{step['tool']}` |" in text
+    assert f"`{n05.MORE[0]}`" in text
 
 
 # Answers of another kind than the solution, and as good.
