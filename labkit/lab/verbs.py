@@ -25,6 +25,7 @@ from labkit.lab.listing import Listing
 from labkit.lab.places import home
 from labkit.lab.predictions import Predictions
 from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
+from labkit.lab.shipped import is_as_shipped
 from labkit.lab.trials import Trial, crash_and_resume
 
 if TYPE_CHECKING:
@@ -305,7 +306,7 @@ def _of_this_notebook(exercise_id: str) -> OpenNotebook:
 
 
 def _keep(current: OpenNotebook, exercise_id: str, judgement: Judgement, answer: object) -> None:
-    if checks.is_unanswered(answer):
+    if checks.is_unanswered(answer) or is_as_shipped(exercise_id, answer):
         return  # nobody has tried
     if judgement.verdict == HELD:
         current.held.add(exercise_id)

@@ -111,9 +111,9 @@ def reset_command(argv: list[str]) -> int:
                 done.append(reset(notebook, folder))
             print(f"{WORKBOOK}/{notebook.file}: {done[-1].said}")
     _trust(done)
-    print(
-        "Your answers and what held are kept; labkit progress shows them.", IN_JUPYTERLAB, sep="\n"
-    )
+    print("Your answers and what held are kept; labkit progress shows them.")
+    if any(one.wrote for one in done):
+        print(IN_JUPYTERLAB)
     return 0
 
 

@@ -84,7 +84,9 @@ def test_a_fresh_copy_and_a_missing_one_move_nothing(
     cli.main(["reset", "00"])
     assert f"workbook/{FIRST}: fresh copy; there was none" in capsys.readouterr().out
     cli.main(["reset", "00"])
-    assert "it is as fresh as a new one; nothing was moved" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "it is as fresh as a new one; nothing was moved" in said
+    assert workbook.IN_JUPYTERLAB not in said
     assert aside(copied) == []
     assert is_fresh(copied)
 
