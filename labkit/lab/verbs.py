@@ -157,8 +157,8 @@ def current_folder() -> Folder:
 def run(command: str, **agent: str) -> Result:
     """Runs a command such as "agent run notes" to its end and prints it with its output.
 
-    Keywords are AGENT_* variables for this one process. The result shows how it ended, in words.
-    Raises NotReady after 30 s, with the process killed.
+    Keywords are AGENT_* variables, or LABKIT_CLOCK, for this one process. The result shows how it
+    ended, in words. Raises NotReady after 30 s, with the process killed.
     """
     process = current_folder().start(command, agent)
     print(_as_typed(process.typed))
