@@ -60,15 +60,17 @@ class Function(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One call of it. `die_at` is the call, counted from 0, before which the process dies; with
-    `half` it dies in the middle of it, a write. `plant` is published by another process just
-    before this one gives its file the name."""
+    """One call of it. `die_at` is the file call, counted from 0, before which the process dies;
+    with `half` it dies in the middle of it, a write; with `die_after` when the function has
+    returned. `plant` is published by another process just before this one gives its file the name.
+    """
 
     folder: Path
     name: str = NAME
     content: str = REPORT
     die_at: int | None = None
     half: bool = False
+    die_after: bool = False
     plant: str | None = None
 
 
@@ -92,6 +94,10 @@ class Made(NamedTuple):
     @property
     def returned(self) -> bool:
         return self.ended == "returned"
+
+    @property
+    def killed(self) -> bool:
+        return self.ended == "killed by SIGKILL"
 
     def find(self, content: str = REPORT, other: str = OTHER) -> str:
         """What a reader finds, in words."""

@@ -142,6 +142,12 @@ def test_each_publisher_holds_against_one_accident_more() -> None:
     assert ladder.draw(table).summary.endswith("publish_once 4.")
 
 
+def test_a_ladder_without_its_kills_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Made, "killed", False)
+    with pytest.raises(LabkitError, match="was not killed, so this table would prove nothing"):
+        ladder.climb()
+
+
 def test_without_kills_the_broken_one_looks_sound() -> None:
     """The control of the control: this is what a blunt hook would show."""
     table = ladder.climb(kill=False)
