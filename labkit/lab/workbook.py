@@ -25,7 +25,7 @@ from labkit.files import remove_orphans
 from labkit.lab import content, updates
 from labkit.lab.content import Notebook
 from labkit.lab.keeping import one_at_a_time, write_whole
-from labkit.lab.places import originals
+from labkit.lab.places import command, originals
 
 __all__ = [
     "OLD",
@@ -111,7 +111,7 @@ def reset_command(argv: list[str]) -> int:
                 done.append(reset(notebook, folder))
             print(f"{WORKBOOK}/{notebook.file}: {done[-1].said}")
     _trust(done)
-    print("Your answers and what held are kept; labkit progress shows them.")
+    print(f"Your answers and what held are kept; {command()} progress shows them.")
     if any(one.wrote for one in done):
         print(IN_JUPYTERLAB)
     return 0
@@ -128,7 +128,7 @@ def hand_out(notebook: Notebook, folder: Path) -> Done:
     if not os.path.lexists(path):
         write_whole(path, _text(fresh))
         return Done("new copy", path)
-    again = f"labkit reset {notebook.number} moves it aside and makes a fresh copy"
+    again = f"{command()} reset {notebook.number} moves it aside and makes a fresh copy"
     try:
         theirs = _read(path)
         hash_of_theirs, handed_out = _hash(theirs), theirs["metadata"].get(HANDED_OUT)
@@ -174,11 +174,11 @@ def cleared(original: NotebookJSON) -> NotebookJSON:
     return fresh
 
 
-def _usage(command: str, does: str) -> str:
+def _usage(form: str, does: str) -> str:
     lines = [
         f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()
     ]
-    return "\n".join([f"usage: {command}", "", *lines, "", does])
+    return "\n".join([f"usage: {form}", "", *lines, "", does])
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 from nbformat.sign import NotebookNotary
 
 from labkit import cli
-from labkit.lab import content, keeping, workbook
+from labkit.lab import content, keeping, places, workbook
 from tests.lab.copies import FIRST, change, looks_like_one, make_checkout, notebook, read, run_it
 
 
@@ -52,7 +52,7 @@ def test_reset_moves_the_copy_aside_and_says_where(
     assert capsys.readouterr().out.splitlines() == [
         f"workbook/{FIRST}: fresh copy",
         f"  the old one is workbook/old/{name}",
-        "Your answers and what held are kept; labkit progress shows them.",
+        f"Your answers and what held are kept; {places.command()} progress shows them.",
         "Open in JupyterLab? File > Reload Notebook from Disk; if it asks, choose Revert.",
     ]
     assert aside(copied) == [mine]

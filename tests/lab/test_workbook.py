@@ -12,7 +12,7 @@ from nbformat.sign import NotebookNotary
 
 from labkit import cli
 from labkit.errors import BadInput, NotFound
-from labkit.lab import content, updates, workbook
+from labkit.lab import content, places, updates, workbook
 from tests.lab.copies import (
     FIRST,
     change,
@@ -84,7 +84,7 @@ def test_a_changed_copy_is_never_overwritten(checkout: Path, newer: bool) -> Non
     said = hand_out(copy)
     assert "has your changes" in said
     assert ("the original is newer" in said) is newer
-    assert said.endswith("\n  labkit reset 00 moves it aside and makes a fresh copy")
+    assert said.endswith(f"\n  {places.command()} reset 00 moves it aside and makes a fresh copy")
     assert copy.read_bytes() == before
 
 
@@ -266,7 +266,7 @@ def test_an_update_says_what_changed(checkout: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.splitlines() == [
         f"workbook/{FIRST}: kept; it has your changes and the original is newer",
         *(f"  {line}" for line in NEWS),
-        "  labkit reset 00 moves it aside and makes a fresh copy",
+        f"  {places.command()} reset 00 moves it aside and makes a fresh copy",
         f"Open workbook/{FIRST} in JupyterLab; make lab starts it.",
     ]
     assert (checkout / "workbook" / FIRST).read_bytes() == before
