@@ -136,7 +136,7 @@ def hand_out(notebook: Notebook, folder: Path) -> Done:
         return Done(f"kept; it is not a readable notebook\n  {again}")
     if hash_of_theirs == _hash(fresh):
         return Done("kept; it is up to date")
-    if handed_out == _hash(fresh):
+    if handed_out == _hash(fresh) or not isinstance(handed_out, str):  # or it came from elsewhere
         return Done(f"kept; it has your changes\n  {again}")
     news = [f"\n  {line}" for line in updates.news(theirs, fresh)]
     if hash_of_theirs == handed_out:

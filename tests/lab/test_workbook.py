@@ -242,6 +242,17 @@ def test_a_copy_of_an_earlier_labkit_is_compared_as_it_is() -> None:
         assert rest == NEWS
 
 
+@pytest.mark.parametrize("mark", [None, 7, {}, "missing"])
+def test_a_notebook_from_elsewhere_is_kept_without_news(checkout: Path, mark: object) -> None:
+    copy = checkout / "workbook" / FIRST
+    copy.parent.mkdir()
+    metadata = {} if mark == "missing" else {"labkit_handed_out": mark}
+    copy.write_text(json.dumps({**OLDER, "metadata": metadata}))
+    first, second = hand_out(copy).splitlines()
+    assert first == "kept; it has your changes"
+    assert " reset 00 moves it aside" in second
+
+
 def test_cells_that_only_moved_are_told() -> None:
     turned = {**OLDER, "cells": OLDER["cells"][::-1]}
     assert news(workbook.cleared(OLDER), turned) == ["cells were moved, no text is new"]
