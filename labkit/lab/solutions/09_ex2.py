@@ -1,6 +1,8 @@
 # %% solution
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
     from pathlib import Path
 
     answers = []
@@ -18,7 +20,9 @@ def ask(input, ctx, idem_key):
     return {"answers": answers}
 # %% wrong: it was bought 2 times. Nothing in the folder kept it.
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
 
     answers = []
     for number, question in enumerate(input["questions"]):
@@ -29,7 +33,9 @@ def ask(input, ctx, idem_key):
     return {"answers": answers}
 # %% wrong: given the answers of the first
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
     from pathlib import Path
 
     answers = []
@@ -44,7 +50,9 @@ def ask(input, ctx, idem_key):
     return {"answers": answers}
 # %% wrong: There were 3 questions, and your tool made 1 call
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
     from pathlib import Path
 
     answers = []
@@ -59,7 +67,9 @@ def ask(input, ctx, idem_key):
     return {"answers": answers}
 # %% wrong: Question 2 was bought 1 time, and your tool returns ''
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
     from pathlib import Path
 
     answers = []
@@ -75,7 +85,9 @@ def ask(input, ctx, idem_key):
     return {"answers": answers}
 # %% wrong: What is kept may go only after the commit
 def ask(input, ctx, idem_key):
-    import json, os, urllib.request
+    import json
+    import os
+    import urllib.request
     from pathlib import Path
 
     answers = []
