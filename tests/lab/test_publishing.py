@@ -135,7 +135,7 @@ def test_a_report_is_told_in_words(tmp_path: Path) -> None:
     assert Made("returned", "", (), {".a": REPORT, "a.tmp": REPORT}).find() == "no report"
 
 
-def test_each_publisher_holds_against_one_accident_more() -> None:
+def test_each_publisher_cures_one_accident() -> None:
     table = ladder.climb()
     assert list((table == "held").sum(axis="columns")) == [1, 1, 2, 3, 4]
     assert list(table.loc["append"]) == ["2 reports", "half a report", "held", "content lost"]
