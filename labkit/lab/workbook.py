@@ -97,7 +97,7 @@ def reset_command(argv: list[str]) -> int:
     if not argv:
         raise UsageError("give the number of a notebook, as in labkit reset 05, or --all")
     everything = argv == ["--all"]
-    if everything and (sys.stdin is None or not sys.stdin.isatty()):
+    if everything and not _can_answer():
         raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
     chosen = content.notebooks() if everything else [content.notebook(number) for number in argv]
     fresh = {notebook: _fresh(notebook) for notebook in chosen}  # before anything is moved
@@ -204,6 +204,12 @@ def _hand_out_or_say(notebook: Notebook, folder: Path) -> Done:
         return hand_out(notebook, folder)
     except LabkitError as error:
         return Done(str(error))
+
+
+def _can_answer() -> bool:
+    """Not in a cell: `!labkit` has a terminal there, nobody can type into it, the cell hangs."""
+    in_a_cell = "JPY_PARENT_PID" in os.environ  # every kernel is started with it
+    return sys.stdin is not None and sys.stdin.isatty() and not in_a_cell
 
 
 def _agreed(chosen: list[Notebook]) -> bool:

@@ -189,11 +189,19 @@ def command(copy: Path, *argv: str, first: str = "pass") -> list[str]:
     return [sys.executable, "-c", COMMAND.format(first), folder, *argv]
 
 
-def in_a_terminal(argv: list[str], typed: bytes) -> tuple[int, str]:
+def in_a_terminal(argv: list[str], typed: bytes, **more: str) -> tuple[int, str]:
+    environ = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
     master, terminal = pty.openpty()
     try:
         os.write(master, typed)
-        ran = subprocess.run(argv, stdin=terminal, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            argv,
+            stdin=terminal,
+            env={**environ, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return ran.returncode, ran.stdout
     finally:
         os.close(master)
@@ -216,6 +224,14 @@ def test_anything_but_yes_changes_nothing(copied: Path, typed: bytes) -> None:
     code, said = in_a_terminal(command(copied, "reset", "--all"), typed)
     assert code == 0
     assert said.splitlines()[-1].endswith("Nothing was changed.")
+    assert (copied.read_bytes(), aside(copied)) == (mine, [])
+
+
+def test_a_cell_of_a_notebook_is_not_asked(copied: Path) -> None:
+    """IPython gives `!labkit reset --all` a terminal that nobody can type into."""
+    mine = copied.read_bytes()
+    code, said = in_a_terminal(command(copied, "reset", "--all"), b"yes\n", JPY_PARENT_PID="1")
+    assert (code, said) == (64, "")
     assert (copied.read_bytes(), aside(copied)) == (mine, [])
 
 
