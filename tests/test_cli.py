@@ -67,6 +67,8 @@ MISTAKES = [
     (["doctor", "now"], 64),
     (["journal", "story", "nothing.db", "t"], 66),
     (["open", "77"], 66),
+    (["progress", "now"], 64),
+    (["reset"], 64),
     (["nonsense"], 64),
 ]
 
@@ -97,7 +99,9 @@ def test_the_exit_code_stands_where_nobody_reads(
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize(
-    "args", [["--help"], ["doctor"], ["journal", "--help"], ["open", "--help"]], ids=str
+    "args",
+    [["--help"], ["doctor"], ["journal", "--help"], ["open", "--help"], ["progress"]],
+    ids=str,
 )
 def test_a_full_disk_is_one_line_and_74(args: list[str], folder: Path) -> None:
     argv = [sys.executable, "-m", "labkit", *args]

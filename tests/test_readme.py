@@ -34,7 +34,16 @@ def test_the_table_of_notebooks_is_the_lists() -> None:
     rows = re.findall(r"^\| \[(\d\d)\]\(notebooks/(.+?)\) \| (.+?) \| (\d+) \|$", README, re.M)
     listed = [(n.number, n.file, n.title, str(n.minutes)) for n in content.notebooks()]
     assert rows == listed
-    assert sum(int(row[3]) for row in rows) <= 90  # "they all fit into 90 minutes"
+
+
+def test_the_short_path_is_as_short_as_it_says() -> None:
+    found = re.search(r"Short path for (\d+) minutes: ([\d ]+), without the last exercise", README)
+    assert found
+    numbers = found[2].split()
+    minutes = sum(content.notebook(number).minutes for number in numbers)
+    left_out = sum(content.exercises(number)[-1].minutes for number in numbers)
+    assert minutes - left_out <= int(found[1])
+    assert numbers == sorted(numbers)
 
 
 def test_the_make_targets_exist() -> None:
@@ -73,6 +82,29 @@ def test_the_commands_do_what_their_comments_say(tmp_path: Path) -> None:
     assert "1 recovery" in ran[6].stdout
 
 
+def test_the_commands_of_the_workbook_do_what_their_comments_say(tmp_path: Path) -> None:
+    """In a copy of the checkout: they write into the one that they belong to."""
+    [block] = [block for block in blocks() if "labkit reset" in block]
+    top = tmp_path / "a checkout"
+    for name in ("labkit", "notebooks"):
+        shutil.copytree(TOP / name, top / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(TOP / "pyproject.toml", top)
+    other = tmp_path / "FILE"
+    other.write_text('{"predictions": {"05.q1": "b"}}', "utf-8")
+    lines = [line.removeprefix(".venv/bin/") for line in block.splitlines()]
+    opened = run(lines[0], tmp_path, top)
+    [copy] = (top / "workbook").glob("*.ipynb")
+    assert copy.name.startswith("05-")
+    copy.write_text(copy.read_text("utf-8").replace("?", "my answer"), "utf-8")
+    kept, reset, shown, merged = (run(line, tmp_path, top) for line in [lines[0], *lines[1:]])
+    assert [one.returncode for one in (opened, kept, reset, shown, merged)] == [0] * 5
+    assert "kept; it has your changes" in kept.stdout
+    assert len(list((top / "workbook/old").glob("05-*.ipynb"))) == 1
+    assert "my answer" not in copy.read_text("utf-8")
+    assert "Not held yet:" in shown.stdout
+    assert "Predictions taken in: 05.q1" in merged.stdout
+
+
 def test_the_tool_is_one(tmp_path: Path) -> None:
     [tool] = blocks("python")
     (tmp_path / "mine.py").write_text(f"def _post(text, idempotency_key): ...\n{tool}", "utf-8")
@@ -85,13 +117,13 @@ def test_the_variables_are_those_that_the_agent_reads() -> None:
     assert named == set(re.findall(r"\b((?:AGENT|OLLAMA)_[A-Z_]+)\b", source))
 
 
-def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(line: str, folder: Path, top: Path = TOP) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line, comments=True)
     settings = dict(word.split("=", 1) for word in words if re.match("AGENT_[A-Z_]+=", word))
     program, *argv = words[len(settings) :]
     assert program == "labkit"
     command = [sys.executable, "-m", program, *argv]
-    environ = {**os.environ, "PYTHONPATH": str(TOP), **settings}
+    environ = {**os.environ, "PYTHONPATH": str(top), **settings}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )

@@ -15,7 +15,7 @@ from labkit.errors import BadInput
 from labkit.journal import jsonl
 from labkit.journal.fold import KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
 from labkit.journal.laws import BROKEN, Verdict, Witness, judge_file
-from labkit.journal.reading import EVENT_COLUMNS, Event, read_columns, read_events, snapshot
+from labkit.journal.reading import EVENT_COLUMNS, Event, Words, read_columns, read_events, snapshot
 from labkit.journal.story import tell
 
 __all__ = ["DTYPES", "Journal", "Standing", "Verdicts"]
@@ -187,30 +187,32 @@ def _records(kind: type[Attempt] | type[Lane], records: Sequence[Any]) -> pd.Dat
     return _frame(kind._fields, _columns(records, kind._fields))
 
 
-def _frame(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> pd.DataFrame:
+def _frame(names: Sequence[str], columns: Sequence[Sequence[Any] | Words]) -> pd.DataFrame:
     typed = zip(names, columns, strict=True)
     return pd.DataFrame({name: _typed(name, column) for name, column in typed}, copy=False)
 
 
-def _typed(name: str, values: Sequence[Any]) -> Any:
+def _typed(name: str, values: Sequence[Any] | Words) -> Any:
     dtype = DTYPES[name]
     try:
+        if isinstance(dtype, tuple):
+            return _categories(values, dtype)
+        if isinstance(values, Words):
+            return pd.array(list(values), dtype=dtype).take(np.asarray(values.codes))
         if dtype == "time":
             return _times(values)
-        if isinstance(dtype, tuple):
-            return _words(values, dtype)
         return _integers(values) if dtype == "Int64" else pd.array(values, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadInput(f"column {name} was altered by hand: {error}") from None
 
 
-def _words(values: Sequence[str | None], known: tuple[str, ...]) -> Any:
+def _categories(values: Sequence[str | None] | Words, known: tuple[str, ...]) -> Any:
     """Categories in the order of `known`; what is not among them comes after."""
-    seen = dict.fromkeys([*known, *dict.fromkeys(values)])
-    seen.pop(None, None)
-    order = {word: code for code, word in enumerate(seen)}
-    codes = np.array([order.get(value, -1) for value in values], dtype="int32")
-    return pd.Categorical.from_codes(codes, list(order))
+    words = values if isinstance(values, Words) else Words(values)
+    all_known = [word for word in dict.fromkeys([*known, *words]) if word is not None]
+    order = {word: code for code, word in enumerate(all_known)}
+    codes = np.array([order.get(word, -1) for word in words], dtype="int32")
+    return pd.Categorical.from_codes(codes[np.asarray(words.codes)], all_known)
 
 
 def _integers(values: Sequence[int | None]) -> Any:

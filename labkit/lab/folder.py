@@ -60,9 +60,10 @@ class Folder:
         return self.path / "artifacts"
 
     def start(self, command: str, agent: Mapping[str, object]) -> Process:
-        """Starts `command`, such as "agent run notes", with the given AGENT_* variables.
+        """Starts `command`, such as "agent run notes", with these AGENT_* variables.
 
-        Raises UsageError for a program or a variable that the lab does not know.
+        LABKIT_CLOCK may be among them, and replaces the time that the folder gives. Raises
+        UsageError for a program or a variable that the lab does not know.
         """
         words = _split(command)
         if not words or words[0] not in PROGRAMS:

@@ -18,7 +18,6 @@ __all__ = ["TOOLS_FILE", "NotSelfContained", "hand_over", "source_of"]
 TOOLS_FILE = "tools.py"
 # IPython puts these among the builtins of a notebook; an agent's Python has none of them.
 OF_IPYTHON = {"__IPYTHON__", "display", "get_ipython"}
-BUILTINS = set(dir(builtins)) - OF_IPYTHON
 
 
 class NotSelfContained(LabkitError):
@@ -79,7 +78,7 @@ def _missing(name: str, text: str) -> set[str]:
     except SyntaxError:  # dedent could not find the margin, or this is the inside of a statement
         raise NotSelfContained(f"{name} cannot stand alone; begin its def at the margin") from None
     read, made = _globals(module)
-    return read - made - BUILTINS
+    return read - made - (set(dir(builtins)) - OF_IPYTHON)
 
 
 def _globals(scope: symtable.SymbolTable) -> tuple[set[str], set[str]]:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pandas as pd
 from matplotlib.patches import Rectangle
 
+from labkit.errors import LabkitError
 from labkit.files import publish_once
 from labkit.journal.laws import HELD
 from labkit.lab.pictures import AGAIN, FONT, NEEDED, Picture
@@ -36,7 +37,8 @@ NEVER = 10_000  # nobody makes so many calls: a kill that is asked for there kil
 def climb(*, kill: bool = True) -> pd.DataFrame:
     """Each publisher against each accident: "held", or what went wrong.
 
-    Without `kill` the same trials are made and nobody is killed, as with a hook gone blunt.
+    Without `kill` nobody is killed, as with a hook gone blunt. Raises LabkitError if a kill was
+    asked for and did not come.
     """
     functions = [of_labkit(publish) for publish in PUBLISHERS]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -75,10 +77,12 @@ def _accidents(function: Function, kill: bool) -> dict[str, str]:
     asks = [
         Ask(torn, die_at=0 if kill else NEVER, half=True),
         Ask(taken),
-        # Its process ends after the call and before any record, so the call is made again.
-        *[Ask(after)] * (2 if kill else 1),
+        Ask(after, die_after=kill),
     ]
-    half, other, *made = make(function, asks)
+    # Who saw the call return records it, and makes no other.
+    half, other, *made = make(function, [*asks, Ask(after)] if kill else asks)
+    if kill and not (half.killed and made[0].killed):
+        raise LabkitError(f"{function.name} was not killed, so this table would prove nothing")
     return {
         "killed after it": _doubled(made[-1]),
         "killed in its write": _torn(half),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from labkit.errors import NotFound
 
-__all__ = ["checkout", "home", "originals"]
+__all__ = ["checkout", "command", "home", "originals"]
 
 
 def checkout() -> Path | None:
@@ -18,6 +19,13 @@ def checkout() -> Path | None:
     """
     root = Path(__file__).resolve().parents[2]
     return root if (root / "notebooks").is_dir() and (root / "pyproject.toml").is_file() else None
+
+
+def command() -> str:
+    """How `labkit` is typed here: `make lab` puts it into `.venv` and not on anybody's PATH."""
+    root = checkout()
+    made_here = root is not None and (root / ".venv/bin/labkit").exists()
+    return ".venv/bin/labkit" if made_here and not shutil.which("labkit") else "labkit"
 
 
 def home() -> Path:

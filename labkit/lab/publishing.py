@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,7 @@ __all__ = [
     "attempt",
     "calls",
     "folder_with",
+    "leave_another",
     "make",
     "name_of",
     "of_labkit",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 TIMEOUT_S = 20.0
+COLUMNS = 80
 NAME = "notes-2.md"
 REPORT = "The pump in hall B stopped twice on Monday.\nMoving the backup to 03:00 ended that.\n"
 OTHER = "The report of another task.\n"
@@ -57,25 +60,31 @@ class Function(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """One call of it. `die_at` is the call, counted from 0, before which the process dies; with
-    `half` it dies in the middle of it, a write. `plant` is published by another process just
-    before this one gives its file the name."""
+    """One call of it. `die_at` is the file call, counted from 0, before which the process dies;
+    with `half` it dies in the middle of it, a write; with `die_after` when the function has
+    returned. `plant` is published by another process just before this one gives its file the name.
+    """
 
     folder: Path
     name: str = NAME
     content: str = REPORT
     die_at: int | None = None
     half: bool = False
+    die_after: bool = False
     plant: str | None = None
 
 
 class Made(NamedTuple):
-    """How a call ended, in words; `line` is where it raised; `files` is what lay there then."""
+    """How a call ended, in words; `line` is where it raised; `files` is what lay there then.
+
+    `before` is what a reader found before the call, in words.
+    """
 
     ended: str
     line: str
     events: tuple[dict[str, Any], ...]
     files: dict[str, str]
+    before: str = ""
 
     @property
     def calls(self) -> tuple[str, ...]:
@@ -86,14 +95,22 @@ class Made(NamedTuple):
     def returned(self) -> bool:
         return self.ended == "returned"
 
+    @property
+    def killed(self) -> bool:
+        return self.ended == "killed by SIGKILL"
+
     def find(self, content: str = REPORT, other: str = OTHER) -> str:
         """What a reader finds, in words."""
-        found = visible(self.files)
-        words = [f"{name}: {_in_words(text, content, other)}" for name, text in found.items()]
-        return "; ".join(words) or "no report"
+        return _told(self.files, content, other)
 
     def __repr__(self) -> str:
-        return f"{self.ended}\ncalls   {', '.join(self.calls) or 'none'}\nreader  {self.find()}"
+        lines = [
+            textwrap.fill(self.ended, COLUMNS, subsequent_indent=" " * 8),
+            f"before  {self.before}" if self.before else "",
+            f"calls   {', '.join(self.calls) or 'none'}",
+            f"reader  {self.find()}",
+        ]
+        return "\n".join(filter(None, lines))
 
 
 def make(function: Function, asks: Sequence[Ask]) -> list[Made]:
@@ -135,7 +152,17 @@ def attempt(publish: Publish, kill_in: str = "", found: str = "") -> Made:
             known = ", ".join(dict.fromkeys(map(name_of, usual)))
             raise UsageError(f"{function.name} makes no call {kill_in!r}; it makes {known}")
         asked = Ask(folder, die_at=at, half=kill_in == "write")
-    return make(function, [asked])[0]
+    before = _told({NAME: found}, REPORT, OTHER) if found else ""
+    return make(function, [asked])[0]._replace(before=before)
+
+
+def leave_another() -> None:
+    """Another task's report, under the name that this notebook's task will use."""
+    folder = verbs.current_folder().artifacts
+    with storage_faults(f"cannot write {NAME}"):
+        folder.mkdir(exist_ok=True)
+        (folder / NAME).write_text(OTHER, encoding="utf-8")
+    print(f"{folder.name}/{NAME} is there, the report of another task.")
 
 
 def calls(*publishers: Publish) -> pd.DataFrame:
@@ -179,6 +206,12 @@ def folder_with(found: str) -> Path:
         with storage_faults(f"cannot write {NAME}"):
             (folder / NAME).write_text(found, encoding="utf-8")
     return folder
+
+
+def _told(files: Mapping[str, str], content: str, other: str) -> str:
+    found = visible(files)
+    words = [f"{name}: {_in_words(text, content, other)}" for name, text in found.items()]
+    return "; ".join(words) or "no report"
 
 
 def _in_words(text: str, content: str, other: str) -> str:

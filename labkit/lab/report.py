@@ -12,6 +12,7 @@ from labkit.errors import UsageError
 from labkit.journal.reading import plain
 from labkit.lab import content, progress
 from labkit.lab.content import Exercise, Notebook, Question
+from labkit.lab.places import command
 
 __all__ = ["progress_command"]
 
@@ -136,7 +137,8 @@ def _counts(rows: list[Row]) -> tuple[str, str]:
 
 def _open(row: Row, exercise: Exercise) -> list[str]:
     entry = row.checked.get(exercise.id)
-    tried = f" ({_tries(entry['tries'])}, the last {plain(entry['verdict'])})" if entry else ""
+    last = f", the last {plain(entry['verdict'])}" if entry and entry["verdict"] else ""
+    tried = f" ({_tries(entry['tries'])}{last})" if entry and entry["tries"] else ""
     indent = " " * (len(exercise.id) + 4)
     text = f"  {exercise.id}  {exercise.asks}{tried}"
     return textwrap.wrap(text, COLUMNS, subsequent_indent=indent)
@@ -149,7 +151,7 @@ def _tries(number: int) -> str:
 def _what_next(report: Report) -> str:
     if row := report.next:
         number, title = row.notebook.number, row.notebook.title
-        return f"Next: {number}, {title} ({row.notebook.minutes} min); labkit open {number}"
+        return f"Next: {number}, {title} ({row.notebook.minutes} min); {command()} open {number}"
     return "Every exercise is held."
 
 
@@ -161,7 +163,7 @@ def _where() -> list[str]:
         return [f"Nothing is recorded yet; it will be kept in {shown}"]
     return [
         f"This is kept in {shown}",
-        "Copy that file to another machine; labkit progress --merge FILE takes it in there.",
+        f"Copy that file to another machine; {command()} progress --merge FILE takes it in there.",
     ]
 
 

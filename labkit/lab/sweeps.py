@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from threading import Event
 from typing import Any, TypeVar
 
 from labkit.errors import LabkitError, storage_faults
@@ -14,18 +14,18 @@ from labkit.lab.checks import Desk
 from labkit.lab.folder import Folder
 from labkit.lab.handing import hand_over
 from labkit.lab.process import NotReady
-from labkit.lab.trials import POINTS, Trial, crash_and_resume
+from labkit.lab.trials import Trial, crash_and_resume
 
 __all__ = [
     "FETCH",
     "Unending",
     "cut_tool",
+    "ending",
     "give_notes",
     "give_plan",
     "is_sound",
     "side_by_side",
     "step_rows",
-    "sweep_tool",
     "try_tool",
 ]
 
@@ -75,23 +75,21 @@ def cut_tool(desk: Desk, tool: Callable[..., Any], steps: Steps, text: str) -> T
     return _trial(folder, None, hand_over(tool, folder, CUT.format(text=text)))
 
 
-def sweep_tool(
-    desk: Desk, tool: Callable[..., Any], steps: Steps, idx: int, points: Sequence[str] = POINTS
-) -> list[Trial]:
-    """A trial for each crash point of step `idx`, in the order of the points."""
-    places = (f"{point}:{idx}" for point in points)
-    return side_by_side(partial(try_tool, desk, tool, steps, place) for place in places)
-
-
 def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
     """Makes the trials, two at a time; the first that raises ends what has not begun."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = [pool.submit(trial) for trial in trials]
+    failed = Event()
+
+    def one(trial: Callable[[], T]) -> T:
+        if failed.is_set():  # never reached in the list of results: an earlier one has raised
+            raise CancelledError
         try:
-            return [future.result() for future in made]
+            return trial()
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            failed.set()
             raise
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(one, trials))
 
 
 def is_sound(trial: Trial, laws: Collection[int] = range(1, 7)) -> bool:
@@ -102,6 +100,18 @@ def is_sound(trial: Trial, laws: Collection[int] = range(1, 7)) -> bool:
     was_killed = trial.first.killed or trial.crash_at is None
     no_law_broken = not any(v.verdict == BROKEN for v in trial.verdicts if v.law in laws)
     return was_killed and trial.second.code == 0 and no_law_broken and _is_done(trial)
+
+
+def ending(trial: Trial) -> str:
+    """How a trial that is not sound ended, for its learner: a law, or the last words of a run."""
+    law = next((v for v in trial.verdicts if v.verdict == BROKEN and v.law != 4), None)
+    if law:
+        return f"law {law.law} is broken: {law.reason}."
+    if trial.second.code == 0 and not _is_done(trial):  # os._exit(0) in the tool
+        return "exit 0, and the task is not done."
+    if trial.second.code == 0:
+        return f"the first run was not killed at {trial.crash_at}: {trial.first!r}."
+    return f"{trial.second!r}. {trial.second.output.strip()}"
 
 
 def step_rows(trial: Trial, idx: int) -> list[str]:
@@ -124,7 +134,7 @@ def _trial(folder: Folder, crash_at: str | None, options: str) -> Trial:
         return crash_and_resume(folder, crash_at, options=options, timeout_s=LIMIT_S)
     except NotReady:
         ended = f"an agent with your tool had not ended after {LIMIT_S:g} s and was killed"
-        raise Unending(f"{ended}; is there a loop without an end in it?") from None
+        raise Unending(f"{ended}: a loop without an end, perhaps") from None
 
 
 def _is_done(trial: Trial) -> bool:

@@ -26,6 +26,8 @@ def compare(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     for given in (first, second):
         if not isinstance(given, pd.DataFrame):
             raise UsageError(f"lab.compare: {type(given).__name__} is no table; give two tables")
+        if len(set(list_columns(given))) < len(list_columns(given)):
+            raise UsageError("lab.compare: two columns have one name; rename one, in SQL by AS")
     print("\n".join(_differences(first, second)) or f"The two tables agree: {_count(first)}.")
     return first
 

@@ -25,7 +25,7 @@ from labkit.files import remove_orphans
 from labkit.lab import content, updates
 from labkit.lab.content import Notebook
 from labkit.lab.keeping import one_at_a_time, write_whole
-from labkit.lab.places import originals
+from labkit.lab.places import command, originals
 
 __all__ = [
     "OLD",
@@ -97,6 +97,8 @@ def reset_command(argv: list[str]) -> int:
     if not argv:
         raise UsageError("give the number of a notebook, as in labkit reset 05, or --all")
     everything = argv == ["--all"]
+    if everything and not _can_answer():
+        raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
     chosen = content.notebooks() if everything else [content.notebook(number) for number in argv]
     fresh = {notebook: _fresh(notebook) for notebook in chosen}  # before anything is moved
     if everything and not _agreed(chosen):
@@ -109,9 +111,9 @@ def reset_command(argv: list[str]) -> int:
                 done.append(reset(notebook, folder))
             print(f"{WORKBOOK}/{notebook.file}: {done[-1].said}")
     _trust(done)
-    print(
-        "Your answers and what held are kept; labkit progress shows them.", IN_JUPYTERLAB, sep="\n"
-    )
+    print(f"Your answers and what held are kept; {command()} progress shows them.")
+    if any(one.wrote for one in done):
+        print(IN_JUPYTERLAB)
     return 0
 
 
@@ -126,7 +128,7 @@ def hand_out(notebook: Notebook, folder: Path) -> Done:
     if not os.path.lexists(path):
         write_whole(path, _text(fresh))
         return Done("new copy", path)
-    again = f"labkit reset {notebook.number} moves it aside and makes a fresh copy"
+    again = f"{command()} reset {notebook.number} moves it aside and makes a fresh copy"
     try:
         theirs = _read(path)
         hash_of_theirs, handed_out = _hash(theirs), theirs["metadata"].get(HANDED_OUT)
@@ -134,7 +136,7 @@ def hand_out(notebook: Notebook, folder: Path) -> Done:
         return Done(f"kept; it is not a readable notebook\n  {again}")
     if hash_of_theirs == _hash(fresh):
         return Done("kept; it is up to date")
-    if handed_out == _hash(fresh):
+    if handed_out == _hash(fresh) or not isinstance(handed_out, str):  # or it came from elsewhere
         return Done(f"kept; it has your changes\n  {again}")
     news = [f"\n  {line}" for line in updates.news(theirs, fresh)]
     if hash_of_theirs == handed_out:
@@ -172,11 +174,11 @@ def cleared(original: NotebookJSON) -> NotebookJSON:
     return fresh
 
 
-def _usage(command: str, does: str) -> str:
+def _usage(form: str, does: str) -> str:
     lines = [
         f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()
     ]
-    return "\n".join([f"usage: {command}", "", *lines, "", does])
+    return "\n".join([f"usage: {form}", "", *lines, "", does])
 
 
 @contextmanager
@@ -204,14 +206,19 @@ def _hand_out_or_say(notebook: Notebook, folder: Path) -> Done:
         return Done(str(error))
 
 
+def _can_answer() -> bool:
+    """Not in a cell: `!labkit` has a terminal there, nobody can type into it, the cell hangs."""
+    in_a_cell = "JPY_PARENT_PID" in os.environ  # every kernel is started with it
+    return sys.stdin is not None and sys.stdin.isatty() and not in_a_cell
+
+
 def _agreed(chosen: list[Notebook]) -> bool:
-    """Asks. Raises UsageError where the answer cannot come from a person."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("--all asks first, and no terminal can answer; give the numbers instead")
+    """Asks a person at a terminal; only a yes is one."""
     folder = originals().parent / WORKBOOK
     copies = [entry.file for entry in chosen if os.path.lexists(folder / entry.file)]
-    print(*(f"  {WORKBOOK}/{name}" for name in copies), sep="\n")
-    print(f"Move these {len(copies)} aside and make fresh copies? Type yes: ", end="", flush=True)
+    print(*(f"  {WORKBOOK}/{name}\n" for name in copies), sep="", end="")
+    number = "1 copy" if len(copies) == 1 else f"{len(copies)} copies"
+    print(f"Move {number} aside and make fresh ones? Type yes: ", end="", flush=True)
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print()  # the end of the input leaves the cursor behind the question

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
 
 from labkit.errors import UnknownTask, UsageError
-from labkit.journal import Journal, timeline, timeline_table, timeline_text
+from labkit.journal import Journal, painter, timeline, timeline_table, timeline_text
 from labkit.journal.chart import MAX_LANES, make_chart
 from labkit.journal.figure import Timeline
 from labkit.journal.painter import FACES, SIZES, paint
@@ -54,16 +55,17 @@ def one_lane_each(lanes: int, step: str = "tool", task: str = "t") -> list[Event
     return [created, *starts]
 
 
+def outlines_of(figure: Figure) -> list[PathPatch]:
+    """One for each outcome that is there."""
+    return [patch for patch in figure.axes[0].patches if isinstance(patch, PathPatch)]
+
+
 def bars_of(figure: Figure) -> dict[str, int]:
     """How many polygons each colour has."""
-    found = {}
-    for collection in figure.axes[0].collections:
-        if isinstance(collection, PolyCollection):
-            red, green, blue = (
-                (np.asarray(collection.get_facecolor())[0, :3] * 255).round().astype(int)
-            )
-            found[f"#{red:02X}{green:02X}{blue:02X}"] = len(collection.get_paths())
-    return found
+    return {
+        to_hex(outline.get_facecolor()).upper(): len(outline.get_path().to_polygons())
+        for outline in outlines_of(figure)
+    }
 
 
 def words_of(figure: Figure) -> list[str]:
@@ -145,8 +147,8 @@ def test_running_is_what_the_tables_say(at_work: list[str], status: str, left_op
 
 def test_a_bar_without_an_end_is_torn_off(killed_twice: Path) -> None:
     """It has more corners than a rectangle, and stays inside the same box."""
-    _, *bars = timeline(killed_twice, "demo").axes[0].collections
-    corners = {len(path.vertices) for bar in bars for path in bar.get_paths()}
+    outlines = outlines_of(timeline(killed_twice, "demo"))
+    corners = {len(bar) for outline in outlines for bar in outline.get_path().to_polygons()}
     assert len(corners) == 2
 
 
@@ -189,14 +191,14 @@ def test_the_picture_is_the_table_for_any_history(history: History, by: str) -> 
 @pytest.mark.parametrize("by", ["order", "time"])
 @pytest.mark.parametrize("lanes", [1, 5, 900])
 def test_a_bar_without_length_can_be_seen(lanes: int, by: str) -> None:
-    axes = draw(one_lane_each(lanes), by=by).axes[0]
-    low, high = axes.get_xlim()
+    figure = draw(one_lane_each(lanes), by=by)
+    low, high = figure.axes[0].get_xlim()
     pixels = 960 * 0.85
-    for collection in axes.collections:
-        if isinstance(collection, PolyCollection):
-            for path in collection.get_paths():
-                x = path.vertices[:, 0]
-                assert (x.max() - x.min()) / (high - low) * pixels > 3
+    [outline] = outlines_of(figure)
+    bars = outline.get_path().to_polygons()
+    assert len(bars) == lanes
+    for x in (np.asarray(bar)[:, 0] for bar in bars):
+        assert (x.max() - x.min()) / (high - low) * pixels > 3
 
 
 def test_a_clock_that_jumps_back_stays_in_the_picture(tamper: Tamper) -> None:
@@ -213,9 +215,7 @@ def test_each_colour_has_its_pattern_and_word(tamper: Tamper) -> None:
         "finished", "deduplicated: its effect was there already", "error or interrupted",
         "no entry of its end", "recovery", "error", "deduplication",
     ]  # fmt: skip
-    hatches = [
-        c.get_hatch() or "" for c in figure.axes[0].collections if isinstance(c, PolyCollection)
-    ]
+    hatches = [outline.get_hatch() or "" for outline in outlines_of(figure)]
     assert hatches == [hatch for _, hatch in FACES.values()]
     assert len(set(hatches)) == 4
 
@@ -257,8 +257,44 @@ def test_many_lanes_are_capped_with_a_sentence() -> None:
     assert figure.table["owner"].nunique() == MAX_LANES
 
 
-def test_few_collections_however_many_bars() -> None:
-    assert len(draw(one_lane_each(900)).axes[0].collections) == 2  # the lanes, and one outcome
+def test_few_artists_however_many_bars() -> None:
+    axes = draw(one_lane_each(900)).axes[0]
+    assert (len(axes.collections), len(axes.patches)) == (1, 1)  # the lanes, and one outcome
+
+
+def attempts_in_turn(steps: int, lanes: int, closer: str) -> list[Event]:
+    """Each run makes an attempt, then the next run one."""
+    events = [
+        Event(2 * idx + half, 0.0, "t", run, run, kind, idx, "tool", 1, "{}")
+        for idx, run in enumerate(f"{idx % lanes:08x}" for idx in range(steps))
+        for half, kind in enumerate(("step_started", closer), start=2)
+    ]
+    created = f'{{"steps":{steps}}}'
+    return [Event(1, 0.0, "t", None, None, "task_created", None, None, None, created), *events]
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_bars_that_overlap_look_the_same_when_drawn_as_one(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = attempts_in_turn(1000, lanes, "step_error")
+    joined = draw(events)
+    assert bars_of(joined) == {"#D55E00": lanes}
+    monkeypatch.setattr(painter, "_joined", lambda *bars: bars)
+    single = draw(events)
+    assert bars_of(single) == {"#D55E00": 1000}
+    one, other = (matplotlib.image.imread(io.BytesIO(f.png())) for f in (joined, single))
+    assert np.abs(one - other).max() < 0.1
+
+
+@pytest.mark.parametrize("closer", ["step_finished", "step_error"])
+def test_many_bars_do_not_hide_each_other(closer: str) -> None:
+    """Their edges are paper: with a pixel for each bar, nothing else would be seen."""
+    figure = draw(attempts_in_turn(5000, 20, closer))
+    image = matplotlib.image.imread(io.BytesIO(figure.png()))[:, :, :3]
+    colour = to_rgb(FACES["finished" if closer == "step_finished" else "error"][0])
+    coloured = np.isclose(image, colour, atol=0.02).all(axis=2).any(axis=0)
+    assert coloured.sum() > 500  # of the 960 columns of pixels
 
 
 def test_bars_of_many_events_stay_within_the_width(killed_twice: Path) -> None:

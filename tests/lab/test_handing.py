@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import json
 import linecache
@@ -91,6 +92,16 @@ def test_a_function_that_needs_the_notebook_is_refused_by_name(name: str, folder
     with pytest.raises(NotSelfContained, match=f"tool uses {missing} from outside"):
         hand_over(typed(source), folder)
     assert not (folder.path / TOOLS_FILE).exists()
+
+
+def test_what_a_kernel_adds_to_the_builtins_is_not_there_for_an_agent(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("display", "get_ipython"):
+        monkeypatch.setattr(builtins, name, print, raising=False)
+    shows = typed("def tool(input, ctx, idem_key):\n    display(get_ipython())\n    return 1\n")
+    with pytest.raises(NotSelfContained, match="tool uses display, get_ipython from outside"):
+        hand_over(shows, folder)
 
 
 def around() -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,9 +19,10 @@ import pytest
 
 from labkit import lab
 from labkit.errors import UsageError
-from labkit.lab import verbs
+from labkit.lab import content, verbs
 from labkit.lab.models import Model
-from labkit.lab.scenarios.model import answer_to, subject
+from labkit.lab.places import originals
+from labkit.lab.scenarios.model import CALLS, answer_to, subject
 
 PROMPT = "Summarize in three lines:\n\nThe pump stopped.\nTwice."
 ANSWER = "In short: The pump stopped."
@@ -378,3 +380,105 @@ def test_a_bill_needs_a_place_and_a_model(begun_09: None) -> None:
         lab.bill("call_open:0")
     with pytest.raises(lab.NotReady, match="so no bill"):
         lab.bill("after_effect:99")
+
+
+def commands() -> list[str]:
+    """What notebook 09 tells a reader to type where a real Ollama runs."""
+    path = originals() / content.notebook("09").file
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    text = "".join(next(cell["source"] for cell in cells if cell["id"] == "09-real-text"))
+    return text.partition("```bash\n")[2].partition("```")[0].splitlines()
+
+
+def type_commands(folder: Path, environ: dict[str, str]) -> list[tuple[int, str]]:
+    """The status and the output of each `labkit` command, in a folder like a checkout."""
+    copied, entered, exported, *lines = commands()
+    source, target = copied.split()[2:]
+    shutil.copytree(Path(originals()).parent / source, folder / target)
+    assert entered == f"cd {target}"
+    settings = dict(word.split("=") for word in exported.split()[1:])
+    return [typed(line, folder / target, {**settings, **environ}) for line in lines]
+
+
+def typed(line: str, folder: Path, environ: dict[str, str]) -> tuple[int, str]:
+    words = line.split()
+    own = dict(word.split("=") for word in words if "=" in word)
+    program, *argv = words[len(own) :]
+    assert program == "labkit"
+    done = subprocess.run(
+        [sys.executable, "-m", program, *argv],
+        cwd=folder,
+        env={**os.environ, **environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def require_the_end(ran: list[tuple[int, str]]) -> None:
+    assert [code for code, _ in ran] == [0, -9, 0, 0]
+    steps = json.loads(ran[-1][1])["steps"]
+    assert [step["attempts"] for step in steps] == [1] * 7 + [2] + [1] * 3
+
+
+def test_the_commands_for_a_real_ollama(model: Model, tmp_path: Path) -> None:
+    """They do not know which one answers. It is asked for the model that they name."""
+    require_the_end(type_commands(tmp_path, model.environ()))
+    assert model.calls() == 6
+    assert {json.loads(line)["model"] for line in (tmp_path / CALLS).read_text().splitlines()} == {
+        "llama3.2"
+    }
+
+
+def ollama_here() -> bool:
+    """Whether an Ollama runs on this machine that has the model which the commands name."""
+    connection = HTTPConnection("127.0.0.1", 11434, timeout=2)
+    try:
+        connection.request("GET", "/api/tags")
+        names = [each["name"] for each in json.load(connection.getresponse())["models"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    finally:
+        connection.close()
+    return "llama3.2:latest" in names
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(not ollama_here(), reason="no Ollama with llama3.2 on this machine")
+def test_the_same_commands_with_the_ollama_of_this_machine(tmp_path: Path) -> None:
+    require_the_end(type_commands(tmp_path, {"OLLAMA_URL": ""}))
+
+
+def test_an_agent_that_gives_up_has_paid_three_calls_for_nothing(begun_09: None) -> None:
+    """As the end of notebook 09 says; and the journal says that nobody knows the answer."""
+    model = lab.model()
+    lab.run("agent create notes plan.json")
+    killed = {"AGENT_LLM": "ollama", "AGENT_CRASH_AT": "after_effect:1"}
+    assert [lab.run("agent run notes", **killed).killed for _ in range(3)] == [True] * 3
+    assert lab.run("agent run notes", AGENT_LLM="ollama").code == 2
+    assert model.calls() == 3
+    assert lab.journal().sql("SELECT output FROM steps WHERE idx = 1").output.isna().all()
+
+
+def test_a_long_command_goes_on_in_a_second_line(
+    begun_09: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.model()
+    lab.run("naive plan.json", AGENT_LLM="ollama", AGENT_CRASH_AT="before_effect:0")
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "$ AGENT_LLM=ollama AGENT_CRASH_AT=before_effect:0 \\",
+        "    python -m labkit.lab.scenarios.naive plan.json",
+    ]
+
+
+def test_a_notebook_has_the_plan_of_its_scenario(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.begin("09")
+    said = capsys.readouterr().out
+    assert "A fresh folder, runs/09/latest/first, holds plan.json and 5 files in input." in said
+    lab.fresh("another")
+    assert "input/friday.txt" in lab.files()
+    lab.end()

@@ -246,6 +246,20 @@ def test_the_home_may_be_given_with_a_tilde(
     assert str(places.home()) == found.format(home=tmp_path / "me", cwd=tmp_path)
 
 
+@pytest.mark.parametrize("on_path", [True, False])
+@pytest.mark.parametrize("made", [True, False])
+def test_a_command_is_named_as_it_can_be_typed(
+    on_path: bool, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "checkout", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for there, folder in ((on_path, "bin"), (made, ".venv/bin")):
+        if there:
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "labkit").touch(0o755)
+    assert places.command() == (".venv/bin/labkit" if made and not on_path else "labkit")
+
+
 # The progress of another machine.
 
 
@@ -426,9 +440,25 @@ def test_what_is_held_and_answered_counts(home: Path, capsys: pytest.CaptureFixt
     assert f" {asked} of {asked} " in line
     assert line.endswith(f"{every} of {every}" if every else "-")
     assert "(2 tries, the last not judged)" in " ".join(said.split())
-    assert f"\nNext: {second.number}, {second.title} ({second.minutes} min); labkit open " in said
+    assert f"\nNext: {second.number}, {second.title} ({second.minutes} min); " in said
     assert f"This is kept in {home}/progress.json\n" in said
-    assert "labkit progress --merge FILE takes it in there." in said
+    assert f"{places.command()} progress --merge FILE takes it in there." in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"tries": "x", "verdict": "broken"}, " killed after its call.\n"),
+        ({"tries": 2, "verdict": 5}, "call. (2 tries)\n"),
+        ({"tries": 1, "verdict": "broken"}, "call. (1 try, the last broken)\n"),
+    ],
+)
+def test_tries_are_told_as_far_as_they_are_known(
+    entry: dict[str, object], words: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(home, {"checks": {EX: entry}})
+    asks = " ".join(show(capsys).split("  02.ex1  ")[1].split("  02.ex2  ")[0].split())
+    assert asks.endswith(words.strip())
 
 
 def test_with_every_exercise_held_nothing_is_next(

@@ -86,7 +86,7 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "two titles": (lambda nb: _set(nb["cells"][2], source="# Another"), "one H1"),
     "heading": (lambda nb: _set(nb["cells"][2], source="#### Deep"), "skipped"),
     "minutes": (lambda nb: _replace(nb, "| 20 |", "| 5 |"), "minutes"),
-    "next": (lambda nb: _replace(nb, "| 05, nine places to die |", "| 03 |"), "what comes next"),
+    "next": (lambda nb: _replace(nb, "| 03, reading the journal |", "| 03 |"), "what comes next"),
     "wide code": (lambda nb: _set(_first_code(nb), source="x = " + "1" * 81), "85 columns"),
     "wide text": (lambda nb: _output(nb, output_type="stream", text="x" * 85), "85 columns"),
     "wide file": (

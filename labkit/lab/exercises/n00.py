@@ -115,10 +115,10 @@ def _difference(kinds: list[str], seen: list[str], n: int) -> str:
         why = "a killed process writes nothing, so no event says that it was killed"
         if "kill" not in unknown[0]:
             why = f"there are {', '.join(KINDS)}"
-        return f"No event is called {unknown[0]!r}; {why}."
+        return f"No event is called {unknown[0][:40]!r}; {why}."
     if n == len(kinds):
         return f"Your list ends after {n} events, and the journal goes on with {seen[n]}."
     if n == len(seen):
         why = TOO_EARLY.get(kinds[n], "No line of the agent ran after the kill.")
         return f"The journal ends after {n} events, and your list goes on with {kinds[n]}. {why}"
-    return f"Event {n + 1} of the journal is {seen[n]}, and of your list {kinds[n]}."
+    return f"Event {n + 1} of the journal is {seen[n]}; your list has {kinds[n]} there."

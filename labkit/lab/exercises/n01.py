@@ -21,6 +21,10 @@ NAIVE = "naive plan.json"
 
 FORGETS = "An agent without a journal that is started again begins with its first step."
 OUTLIVES = "What the next process is to know must be on the disk before this one goes on."
+NOT_KILLED = (
+    "Process 1 was to be killed at a call, and ended without it. A fresh folder holds no memory: "
+    "does your function look in another one? A name without a folder is enough."
+)
 
 
 class Seen(NamedTuple):
@@ -39,7 +43,7 @@ class Seen(NamedTuple):
 
     def rows(self) -> list[str]:
         lines = [
-            f"process {number}  {', '.join([*_called(process), repr(process)])}"
+            f"process {number}  {', '.join([*_called(process), _end(process)])}"
             for number, process in enumerate(self.processes, start=1)
         ]
         return [*lines, f"outside    {_count(self.reports, 'report')}"]
@@ -76,11 +80,14 @@ def ex2(take_steps: Any, desk: Desk) -> Judgement:
     except NotReady:
         reason = f"A process with your function had not ended after {LIMIT_S:g} s and was killed."
         return broken(reason, OUTLIVES)
-    reason = (
-        "It was killed before step 1 and before step 2, and each step was called once. But a kill "
-        "right after the report was written, in another folder, still left "
-        f"{_count(doubled.reports, 'report')}: what was done and not yet stored is done again."
-    )
+    if not doubled.processes[0].killed:
+        return broken(NOT_KILLED, OUTLIVES, doubled.rows())
+    reason = "It was killed before step 1 and before step 2, and each step was called once. "
+    if doubled.reports > 1:
+        reason += (
+            "But a kill right after the report was written, in another folder, still left "
+            f"{doubled.reports} reports: what was done and not yet stored is done again."
+        )
     return held(reason, OUTLIVES, seen.rows())
 
 
@@ -119,10 +126,7 @@ def _forgotten(seen: Seen) -> Judgement | None:
     """A verdict on three processes that did not call each step once, with what they did."""
     reason = _failed(seen) or _called_again(seen)
     if not reason and not seen.processes[0].killed:
-        reason = (
-            "Process 1 ended and did not come to the call of step 1. A fresh folder holds no "
-            "memory: does your function look in another one? A name without a folder is enough."
-        )
+        reason = NOT_KILLED
     if not reason and (left_out := [step for step in STEPS if step not in seen.calls()]):
         reason = f"{left_out[0]} was never called. Was it stored as done before it was?"
     return broken(reason, OUTLIVES, seen.rows()) if reason else None
@@ -132,7 +136,7 @@ def _failed(seen: Seen) -> str:
     for number, process in enumerate(seen.processes, start=1):
         if process.code > 0:
             last = process.output.strip().rpartition("\n")[2]
-            return f"Process {number} was not killed, it failed, with {process!r}. {last}"
+            return f"Process {number} failed: {last.removeprefix('naive: ') or _end(process)}"
     return ""
 
 
@@ -155,6 +159,10 @@ def _called_again(seen: Seen) -> str:
 
 def _called(process: Result) -> list[str]:
     return [step for step in STEPS for _ in range(process.output.count(f"{step} was called"))]
+
+
+def _end(process: Result) -> str:
+    return repr(process) if process.code < 0 else f"exit {process.code}"
 
 
 def _count(number: int, what: str) -> str:

@@ -6,11 +6,13 @@ import json
 from functools import partial
 from typing import Any, NamedTuple
 
+from labkit.errors import ensure
 from labkit.lab.checks import Desk, Judgement, ask, broken, held, not_judged
 from labkit.lab.evidence import journal
 from labkit.lab.folder import RUN_IDS
 from labkit.lab.handing import source_of
-from labkit.lab.sweeps import FETCH, give_plan, is_sound, side_by_side, step_rows, try_tool
+from labkit.lab.process import NotReady
+from labkit.lab.sweeps import FETCH, ending, give_plan, is_sound, side_by_side, step_rows, try_tool
 from labkit.lab.trials import TASK, Trial
 
 __all__ = ["ex1", "ex2"]
@@ -40,7 +42,7 @@ def ex1(count_words: Any, desk: Desk) -> Judgement:
 def _miscounted(trial: Trial, which: str) -> str:
     """What is wrong with the output of step 1, in words; "" for the right one."""
     if not is_sound(trial):
-        return f"The second run: {trial.second!r}. {trial.second.output.strip()}"
+        return f"The second run: {ending(trial)}"
     found = json.loads(trial.journal.steps().output[1])
     if found is None:
         return "Stored is None: your function returns nothing. A print is no output of a step."
@@ -58,13 +60,7 @@ STEPS = [
     {"tool": "fetch", "input": {"path": "plan.json"}},
 ]
 NEW = {"idx": 0, "tool": "fetch", "status": "pending", "attempts": 0}
-PLACES = (
-    "before_effect:1",
-    "before_effect:0",
-    "after_effect:2",
-    "after_commit:1",
-    "after_commit:3",
-)
+PLACES = ("before_effect:1", "after_effect:2", "after_commit:1", "after_commit:3")
 WHY = {
     "done": "step {} is done, its output is committed, and it is never run again",
     "running": "step {} is running though nothing runs: nobody can know how it ended",
@@ -108,7 +104,8 @@ def _kill(desk: Desk, place: str) -> Killed:
     folder = desk.fresh(place.replace(":", "-"))
     give_plan(folder, STEPS)
     folder.start(f"agent create {TASK} plan.json", {}).finish()
-    folder.start(f"agent run {TASK}", {"AGENT_CRASH_AT": place}).finish()
+    first = folder.start(f"agent run {TASK}", {"AGENT_CRASH_AT": place}).finish()
+    ensure(first.killed, NotReady(f"the agent was not killed at {place}: {first!r}"))
     found = journal(folder).sql("SELECT idx, tool, status, attempts FROM steps ORDER BY idx")
     folder.start(f"agent run {TASK}", {}).finish()
     query = "SELECT seq, step_idx FROM journal WHERE kind = 'step_started' AND run_id = ?"

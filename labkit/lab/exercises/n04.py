@@ -173,13 +173,14 @@ def _wrong_end(
     run: str, step: int | None, said: dict[Any, Any], events: list[Event], rule: str
 ) -> Judgement:
     last = [event for event in events if event.run_id == run][-1]
+    mine = f"{said.get(run)!r:.60}" if isinstance(said.get(run), str) else f"{said.get(run)!s:.60}"
     if run not in said:
         reason = f"Run {run} is not in your answer; each run has its place there."
     elif step is None:
-        reason = f"Run {run} did not end in step {said[run]}. Its last row is a {last.kind}."
+        reason = f"Run {run} did not end in step {mine}. Its last row is a {last.kind}."
     else:
         reason = (
-            f"Run {run} left step {step} open, and you say {said[run]}. Whichever run closed the "
+            f"Run {run} left step {step} open, and you say {mine}. Whichever run closed the "
             f"step later, the last row of run {run} is a step_started."
         )
     later = [e for e in events if e.kind == "step_recovered" and e.seq == last.seq + 1]

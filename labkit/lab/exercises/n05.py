@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from labkit.errors import storage_faults
-from labkit.journal.laws import BROKEN
 from labkit.lab.checks import Desk, Judgement, broken, held, not_judged
 from labkit.lab.folder import Folder
 from labkit.lab.handing import source_of
 from labkit.lab.sweeps import (
     FETCH,
     cut_tool,
+    ending,
     give_notes,
     give_plan,
     is_sound,
@@ -148,9 +148,7 @@ def ex2(publish: Any, desk: Desk) -> Judgement:
         if outcome.promise:
             rule = RULES[outcome.promise]
             return broken(outcome.seen, rule, [*rows, *step_rows(outcome.trial, SWEPT)])
-    reason = (
-        "At each place the step was killed, run again, and each text stands as often as it must."
-    )
+    reason = "Wherever step 0 was killed, it was run again; each text stands as often as it must."
     return held(reason, RULES[4], [*rows, *step_rows(trials[1], SWEPT)])
 
 
@@ -162,8 +160,7 @@ RULES = {
 
 def _judge(place: str, trial: Trial) -> Outcome:
     if not is_sound(trial, laws=(1, 2, 3, 5, 6)):  # of law 4 the witness below knows more
-        ended = next((v.reason for v in trial.verdicts if v.verdict == BROKEN), repr(trial.second))
-        said = f"{_when(place, trial)}, it ended so: {ended}. {trial.second.output.strip()}"
+        said = f"{_when(place, trial)}, it ended so: {ending(trial)}"
         return Outcome(place, trial, 2, said)
     for text in (TWICE, ONCE):
         count, wanted = _count(trial.folder, text), TEXTS.count(text)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
+from labkit.errors import LabkitError, ensure
 from labkit.lab.checks import Desk, Judgement, ask, broken, held, not_judged
 from labkit.lab.evidence import journal, witness
 from labkit.lab.exercises import published
@@ -20,6 +21,7 @@ from labkit.lab.trials import POINTS, TASK, Trial
 
 __all__ = ["ex1", "ex2", "ex3"]
 
+AT_ONCE = 2
 ONCE = (
     "A report is published once: under its own name, whole or not at all, never in place of "
     "another's, and on the disk before the function returns (promise 4)."
@@ -99,7 +101,7 @@ def ex2(reports: Any, desk: Desk) -> Judgement:
         return not_judged('A "..." is still there. Put a number in its place, run the cell.')
     if wrong := [number for number in reports.values() if type(number) is not int]:
         return not_judged(f"{wrong[0]!r} is no whole number; write how many reports, as in 1.")
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         folders = list(pool.map(partial(_kill_again, desk), ROWS.values()))
     for (name, row), folder in zip(ROWS.items(), folders, strict=True):
         found = len(witness(folder))
@@ -111,13 +113,19 @@ def ex2(reports: Any, desk: Desk) -> Judgement:
 
 
 def _kill_again(desk: Desk, row: Row) -> Folder:
-    """An agent that is killed in so many runs, and then runs to its end."""
+    """An agent that is killed in so many runs, and then runs to its end.
+
+    Raises LabkitError if it was not killed or did not end well: then nothing can be counted.
+    """
     folder = desk.fresh(f"{'unsafe' if row.unsafe else 'safe'}-{row.crash_at}".replace(":", "-"))
     effects = {"AGENT_UNSAFE_EFFECTS": "1"} if row.unsafe else {}
     folder.start(f"agent create {TASK} plan.json", {}).finish()
     for _ in range(row.kills):
-        folder.start(f"agent run {TASK}", {**effects, "AGENT_CRASH_AT": row.crash_at}).finish()
-    folder.start(f"agent run {TASK}", effects).finish()
+        crash = {**effects, "AGENT_CRASH_AT": row.crash_at}
+        ended = folder.start(f"agent run {TASK}", crash).finish()
+        ensure(ended.killed, LabkitError(f"the agent was not killed at {row.crash_at} ({ended!r})"))
+    last = folder.start(f"agent run {TASK}", effects).finish()
+    ensure(last.code == 0, LabkitError(f"the last run of an agent ended with {last!r}"))
     return folder
 
 
@@ -217,6 +225,7 @@ def _shared(key_for: Callable[..., Any]) -> Iterator[str]:
 
 def _judge_agent(trial: Trial) -> Judgement:
     found, rows = published.artifacts_of(trial), published.rows_of_agent(trial)
+    ensure(trial.first.code, LabkitError(f"the agent was not killed at {trial.crash_at}"))
     if len(found) > 1:
         seen = (
             "An agent was killed after its effect. A day later another process ran the step "

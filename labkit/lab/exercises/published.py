@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.errors import LabkitError, ensure
 from labkit.lab.checks import Desk
 from labkit.lab.folder import new_directory
 from labkit.lab.handing import hand_over, source_of
@@ -208,6 +209,7 @@ def _is_not_doubled(seen: Evidence) -> Iterator[Fault]:
 
 def _in_agent(trial: Trial) -> Iterator[Fault]:
     """The witness counts texts, whatever name they stand under."""
+    ensure(trial.first.code, LabkitError(f"the agent was not killed at {trial.crash_at}"))
     found, text = artifacts_of(trial), _notes(trial)
     holding = {name: held.count(text) for name, held in found.items() if text in held}
     place, rows = f"An agent was killed at {trial.crash_at} and run again", rows_of_agent(trial)

@@ -3,9 +3,9 @@
     python -m labkit.lab.scenarios.model FOLDER
 
 A process of its own, so no kill of an agent reaches it. It takes a free port of 127.0.0.1 and
-prints its address. Each call is a line of FOLDER/calls.jsonl before it is answered, as a provider
-counts what it was asked, not what arrived. The answer is made of the prompt alone. Whatever `model`
-is asked for answers; what else Ollama knows (options, context, durations) is not here.
+prints its address. Each call is a line of FOLDER/calls.jsonl before it is answered, since work is
+paid for when it is done, not when its result arrives. The answer is made of the prompt alone, for
+whatever `model` is asked. What else Ollama knows (options, context, durations) is not here.
 
 What lies under /lab/ is for the lab, which can hold an answer back: that is how a call is open for
 as long as a kill needs.

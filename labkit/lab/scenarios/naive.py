@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import FunctionType
 from typing import Any
 
 from labkit.crashpoints import CrashPoints
@@ -44,9 +45,9 @@ class Naive:
         self.crash.reach("after_effect", step["idx"])
         self.outputs[step["idx"]] = output
 
-    def call(self, step: dict[str, Any], outputs: Sequence[Any]) -> Any:
+    def call(self, step: dict[str, Any], outputs: Sequence[Any] | Mapping[int, Any]) -> Any:
         """One attempt on behalf of a function that keeps the outputs itself."""
-        self.outputs = dict(enumerate(outputs))
+        self.outputs = dict(outputs if isinstance(outputs, Mapping) else enumerate(outputs))
         self._attempt(step)
         return self.outputs[step["idx"]]
 
@@ -87,25 +88,31 @@ def _read(argv: list[str]) -> dict[str, Any]:
     return plan
 
 
-def _own(rest: list[str]) -> Callable[..., Any] | None:
+def _own(rest: list[str]) -> FunctionType | None:
     """The only function of the file after `--tools`."""
     if not rest:
         return None
     if len(rest) != 2 or rest[0] != "--tools":
         raise UsageError(f"{' '.join(rest)!r} is not --tools FILE")
-    own = [tool for name, tool in load_tools(rest[1:]).items() if name not in TOOLS]
+    found = load_tools(rest[1:]).items()
+    own = [f for name, f in found if isinstance(f, FunctionType) and name not in TOOLS]
     if len(own) != 1:
         raise BadInput(f"{rest[1]} defines {len(own)} functions; one is to take the steps")
     return own[0]
 
 
-def _take_steps(agent: Naive, own: Callable[..., Any]) -> None:
+def _take_steps(agent: Naive, own: FunctionType) -> None:
     try:
         own(agent.steps, agent.call)
     except LabkitError:
         raise
     except Exception as error:
-        raise BadInput(f"{own.__name__} raised {describe(error)}") from None
+        import traceback  # late: nobody else here needs it, and it is slow to load
+
+        own_file = own.__code__.co_filename
+        frames = traceback.extract_tb(error.__traceback__)
+        at = "".join(f", in: {frame.line}" for frame in frames if frame.filename == own_file)
+        raise BadInput(f"{own.__name__} raised {describe(error)}{at}") from None
     print("the plan is done")
 
 

@@ -109,6 +109,8 @@ def _child(publish: Callable[..., Any], asked: dict[str, Any], notes: int) -> No
     try:
         Recorder(asked, notes).install()
         publish(asked["folder"], asked["name"], asked["content"].encode())
+        if asked.get("die_after"):
+            _kill(os.getpid(), signal.SIGKILL)
         said = {"ended": "returned"}
     except BaseException as error:
         what = _message(error).replace(os.path.join(asked["folder"], ""), "")

@@ -7,7 +7,7 @@ kinds = [
 ]
 # %% wrong: Your list ends after 3 events, and the journal goes on with step_finished
 kinds = ["task_created", "run_started", "step_started"]
-# %% wrong: Event 4 of the journal is step_finished, and of your list step_started
+# %% wrong: Event 4 of the journal is step_finished; your list has step_started there
 kinds = ["task_created", "run_started", "step_started", "step_started"]
 # %% wrong: a killed process writes nothing
 kinds = [
