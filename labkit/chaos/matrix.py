@@ -74,7 +74,7 @@ class Matrix(NamedTuple):
             by = f"only by {', '.join(others)}" if others else "by nothing"
             yield f"{mutant.name} is not killed by {mutant.case!r}, named for it, but {by}"
         for name, verdict in seen.items():
-            wanted = BROKEN if name in mutant.broken else HELD
+            wanted = mutant.expects(name) or verdict.outcome
             if verdict.outcome != wanted:
                 said = verdict.reason or "all held"
                 yield f"{mutant.name}, {name}: {verdict.outcome}, not {wanted}: {said}"
@@ -82,16 +82,16 @@ class Matrix(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 if all is as it was said, 1 if not, 2 if a cell is unknown and no more is wrong."""
-        if not self.problems():
-            return 0 if self.cells else 2
-        wrong = (
-            verdict.outcome != (BROKEN if case in mutant.broken else HELD)
+        """0 if all is as it was said, 1 if not; 2 if nothing was tried, or only unknowns differ."""
+        outcomes = {
+            verdict.outcome
             for mutant in self.mutants
             for (name, case), verdict in self.cells.items()
-            if name == mutant.name and verdict.outcome != UNKNOWN
-        )
-        return 1 if any(wrong) else 2
+            if name == mutant.name and mutant.expects(case) not in ("", verdict.outcome)
+        }
+        if not self.problems():
+            return 0 if self.cells else 2
+        return 2 if outcomes == {UNKNOWN} else 1
 
     def frame(self) -> pd.DataFrame:
         """The outcomes: a row for each mutant, a column for each case, empty where not tried."""
@@ -296,6 +296,8 @@ def mutants_command(argv: Sequence[str]) -> int:
         return 0
     if given.case:
         return _replay(mutants, cases)
+    if given.only and not given.all:
+        cases = select(CASES, dict.fromkeys([GATE, *(m.case for m in mutants if m.case)]))
     with _progress(len(_plan([RIGHT, *mutants], cases, not given.all))) as on_end:
         matrix = run_matrix(mutants, cases, only_named=not given.all, on_end=on_end)
     print(matrix.text())

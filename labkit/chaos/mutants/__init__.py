@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import labkit
+from labkit.chaos.verdict import BROKEN, HELD
 from labkit.errors import BadInput
 
 __all__ = ["RIGHT", "Mutant", "count", "plant", "read_mutants"]
@@ -24,8 +25,9 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "lab", "mutants")
 class Mutant(NamedTuple):
     """`old`, which stands exactly once in `file`, becomes `new`. `wrong` says what that breaks.
 
-    `promise` is the one in danger. `case` must say broken, and those in `also` do too; all other
-    cases must stay green, or the suite cannot tell one mistake from another.
+    `promise` is the one in danger. `case` must say broken, and those in `also` do too; all others
+    must stay green, or the suite cannot tell one mistake from another. Of those in `unsaid` nothing
+    is said in advance: chance decides, or the run never ends, which is unknown.
     """
 
     name: str
@@ -36,11 +38,13 @@ class Mutant(NamedTuple):
     new: str = ""
     case: str = ""
     also: tuple[str, ...] = ()
+    unsaid: tuple[str, ...] = ()
 
-    @property
-    def broken(self) -> frozenset[str]:
-        """The names of all cases that must say broken."""
-        return frozenset({self.case, *self.also} - {""})
+    def expects(self, case: str) -> str:
+        """The outcome of a case that is said in advance, or nothing."""
+        if case in self.unsaid:
+            return ""
+        return BROKEN if case in (self.case, *self.also) else HELD
 
 
 RIGHT = Mutant("right agent", "nothing: every case must be held")
@@ -50,7 +54,9 @@ def read_mutants(system: str = "restart") -> list[Mutant]:
     """The mutants of one system, from the file of its name beside this module."""
     with open(Path(__file__).with_name(f"{system}.toml"), "rb") as file:
         entries = tomllib.load(file)["mutant"]
-    return [Mutant(**{**entry, "also": tuple(entry.get("also", ()))}) for entry in entries]
+    for entry in entries:
+        entry |= {name: tuple(entry.get(name, ())) for name in ("also", "unsaid")}
+    return [Mutant(**entry) for entry in entries]
 
 
 def count(mutant: Mutant) -> int:

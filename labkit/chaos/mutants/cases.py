@@ -41,7 +41,7 @@ from labkit.chaos.verdict import BROKEN, HELD, Report
 __all__ = ["CASES", "NEED_STRACE"]
 
 ATTEMPTS = 3
-IMAGES = 300
+IMAGES = 200
 PLAN = """{"goal": "Summarize notes into a report",
  "steps": [{"tool": "fetch", "input": {"path": "input/notes.txt"}},
            {"tool": "summarize", "input": {"from": 0}},
