@@ -6,8 +6,10 @@ What restarts it is harmed by nothing, so it has to succeed at once.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -54,10 +56,8 @@ class Looked(NamedTuple):
 
     def strike(self, trial: Trial) -> None:
         self.injury.strike(trial)
-        copy = "mkdir tmp/copy && cp -r state.db* tmp/copy 2>/dev/null; cd tmp/copy && "
-        status = 'exec "$@" status t'
-        ended = trial.call(["sh", "-c", copy + status, "sh", *AGENT])
-        trial.call(["rm", "-r", "tmp/copy"])
+        copy = Path(shutil.copytree(trial.folder, trial.root / f"copy-{time.monotonic_ns()}"))
+        ended = trial.call([*AGENT, "--db", str(copy / "state.db"), "status", "t"])
         if ended.code not in (0, 1, 66):
             raise Broken(f"`status` exits {ended.code}: {ended.said}")
 

@@ -36,11 +36,11 @@ def fail(workshop: Workshop, error: str, every: int = 1) -> Report:
     return sweep(workshop, [[fault] for fault in faults.plan(workshop, [error])[::every]])
 
 
-@pytest.mark.parametrize("error", faults.ERRORS)
-def test_a_sample_of_faults(agents: list[Workshop], error: str) -> None:
-    report = add(fail(agent, error, every=47) for agent in agents)
+def test_a_sample_of_faults(agents: list[Workshop]) -> None:
+    plans = [(agent, [[fault] for fault in faults.plan(agent)[::97]]) for agent in agents]
+    report = add(sweep(agent, plan) for agent, plan in plans)
     assert report.exit_code == 0, str(report)
-    assert report.delivered >= 5
+    assert report.delivered >= 8
 
 
 @pytest.mark.proof
