@@ -18,6 +18,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from labkit.chaos.disk import (
     Cut,
     Disk,
     Fate,
+    Start,
     Write,
     read_cut,
     read_folder,
@@ -63,7 +65,8 @@ __all__ = [
 
 HOW = "powerloss"
 IMAGES = 1_500
-ALONE = 24  # how many pending events of one cut are dropped, or kept, each alone
+ALONE_MAX = 24  # how many pending events of one cut are dropped, or kept, each alone
+FINAL, PLAIN, ALONE, TORN, CHANCE = range(5)  # where there are too many, the first come first
 GONE, NO_FILE = "acknowledged but gone", "done but no file"
 REASON_MAX = 600
 
@@ -119,12 +122,18 @@ def lose_power(
     not true of the folder. It and a check that is a function must belong to a module, since other
     processes call them: UsageError otherwise. NotFound without strace.
     """
-    recording = record_files(workshop, tracer)
+    try:
+        recording = record_files(workshop, tracer)
+    except NotDelivered as why:
+        return _doubtful((str(why),))
     if recording.doubts:
-        why = f"the recording has doubts: {'; '.join(recording.doubts)}"[:REASON_MAX]
-        report = Report(1, (Verdict(HOW, "recording", UNKNOWN, why, False),))
-        return Losses(report, doubts=recording.doubts)
+        return _doubtful(recording.doubts)
     return try_cuts(workshop, recording, plan_cuts(recording, images, seed), acknowledged, on_end)
+
+
+def _doubtful(doubts: tuple[str, ...]) -> Losses:
+    why = f"the recording has doubts: {'; '.join(doubts)}"[:REASON_MAX]
+    return Losses(Report(1, (Verdict(HOW, "recording", UNKNOWN, why, False),)), doubts=doubts)
 
 
 def try_one(
@@ -133,13 +142,21 @@ def try_one(
     acknowledged: Acknowledged | None = None,
     recording: Recording | None = None,
 ) -> Verdict:
-    """One cut again, by its address, of this recording or of a fresh one. Raises UsageError for a
-    cut that the run does not have."""
+    """One cut again, by its address, of this recording or of a fresh one; its image stays in the
+    folder `image` of the workshop. Raises UsageError for a cut that the run does not have."""
     cut = read_cut(address)
-    recording = recording or record_files(workshop)
+    if recording is None:
+        try:
+            recording = record_files(workshop)
+        except NotDelivered as why:
+            recording = Recording(Disk(Start({}, {}, {}), ()), (str(why),), ())
     if recording.doubts:
-        raise NotDelivered(f"the recording has doubts: {'; '.join(recording.doubts)}")
+        return _doubtful(recording.doubts).report.verdicts[0]
     losses = try_cuts(workshop, recording, [_case(recording.disk, cut)], acknowledged)
+    kept = workshop.root / "image"
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    build(recording.disk, cut, kept)
     return losses.report.verdicts[0]
 
 
@@ -154,70 +171,71 @@ def plan_cuts(recording: Recording, images: int = IMAGES, seed: int = 0) -> list
     """
     disk, chance = recording.disk, random.Random(seed)
     cuts = [
-        Cut(at, lost)
+        (rank, Cut(at, lost))
         for at in range(len(disk.events) + 1)
-        for lost in _extremes(disk, at, disk.pending(at), chance)
+        for rank, lost in _extremes(disk, at, disk.pending(at), chance)
     ]
     plan = _Plan(disk)
-    for cut in cuts if len(cuts) <= 8 * images else chance.sample(cuts, 8 * images):
-        plan.add(cut)
+    for rank, cut in cuts if len(cuts) <= 8 * images else chance.sample(cuts, 8 * images):
+        plan.add(cut, rank)
     for cut in _chosen_by_chance(disk, chance, 20 * images):
-        if len(plan.contents) >= images:
+        if len(plan.ranks) >= images:
             break
-        plan.add(cut)
+        plan.add(cut, CHANCE)
     return plan.choose(images, chance)
 
 
 class _Plan:
-    """Cases, and the contents that they share."""
+    """Cases, and the contents that they share, each with the rank of its plainest case."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._cases: dict[tuple[bytes, bytes, bool], Case] = {}
         self._seen: set[object] = set()
-        self.contents: set[bytes] = set()
+        self.ranks: dict[bytes, int] = {}
 
-    def add(self, cut: Cut) -> None:
+    def add(self, cut: Cut, rank: int) -> None:
         if (same := (cut.at, frozenset(cut.lost.items()))) in self._seen:
             return
         self._seen.add(same)
         case = _case(self._disk, cut)
         key = case.digest, case.witness, case.ended
-        self.contents.add(case.digest)
+        self.ranks[case.digest] = min(rank, self.ranks.get(case.digest, rank))
         if key not in self._cases or self._cases[key].cut.at < cut.at:
             self._cases[key] = case
 
     def choose(self, images: int, chance: random.Random) -> list[Case]:
-        """All cases in the order of their cuts, or those of a chosen part of the contents."""
-        chosen = self.contents
-        if len(chosen) > images:
-            chosen = set(chance.sample(sorted(chosen), images))
+        """All cases in the order of their cuts; where there are too many, the plainest contents."""
+        contents = sorted(self.ranks)
+        chance.shuffle(contents)
+        chosen = set(sorted(contents, key=lambda content: self.ranks[content])[:images])
         cases = (case for case in self._cases.values() if case.digest in chosen)
         return sorted(cases, key=lambda case: case.cut.at)
 
 
 def _extremes(
     disk: Disk, at: int, pending: list[int], chance: random.Random
-) -> Iterator[dict[int, Fate]]:
-    """What is lost: nothing, all, each alone, all but one, the names, the data, a torn write."""
+) -> Iterator[tuple[int, dict[int, Fate]]]:
+    """What is lost: nothing, all, the names, the data, each alone, all but one, a torn write."""
     names = {event for event in pending if isinstance(disk.events[event], Bind)}
     writes = {event for event in pending if isinstance(disk.events[event], Write)}
-    yield {}
-    yield dict.fromkeys(pending, DROPPED)
-    yield dict.fromkeys(names, DROPPED)
-    yield {event: DROPPED for event in pending if event not in names}
-    yield {event: ZEROED if event in writes else DROPPED for event in set(pending) - names}
-    some = pending if len(pending) <= ALONE else chance.sample(pending, ALONE)
+    rank = FINAL if at == len(disk.events) else PLAIN
+    yield rank, {}
+    yield rank, dict.fromkeys(pending, DROPPED)
+    yield rank, dict.fromkeys(names, DROPPED)
+    yield rank, {event: DROPPED for event in pending if event not in names}
+    yield rank, {event: ZEROED if event in writes else DROPPED for event in set(pending) - names}
+    some = pending if len(pending) <= ALONE_MAX else chance.sample(pending, ALONE_MAX)
     for event in some:
-        yield {event: DROPPED}
-        yield {other: DROPPED for other in pending if other != event}
+        yield ALONE, {event: DROPPED}
+        yield ALONE, {other: DROPPED for other in pending if other != event}
     if writes and (last := max(writes)) == at - 1:
         others: dict[int, Fate] = {event: DROPPED for event in pending if event != last}
         sectors = _sectors(disk.events[last])
         for here in range(1, len(sectors)):
             for torn in (tuple(sectors[:here]), tuple(sectors[here:])):
-                yield {last: _join(torn)}
-                yield {**others, last: _join(torn)}
+                yield TORN, {last: _join(torn)}
+                yield TORN, {**others, last: _join(torn)}
 
 
 def _chosen_by_chance(disk: Disk, chance: random.Random, count: int) -> Iterator[Cut]:
@@ -319,7 +337,9 @@ def try_cuts(
 
 def _verdict(case: Case, outcome: str, reason: str, delivered: bool) -> Verdict:
     address = case.cut.address()
-    return Verdict(HOW, address, outcome, reason, delivered, f"labkit chaos replay '{address}'")
+    return Verdict(
+        HOW, address, outcome, reason, delivered, f"labkit chaos replay '{address}' --how {HOW}"
+    )
 
 
 def _call_helper(job: _Job) -> Iterator[tuple[int, str, str, bool, int]]:
