@@ -89,7 +89,7 @@ class Kill(NamedTuple):
         """Kills the process that is held up. Not if we looked too late: its call may be done."""
         if reader.in_flight(self.call.process) != (self.call.name, self.call.ordinal):
             return False
-        if gap_s < DELAY_S / 2:
+        if gap_s < DELAY_S - 0.1:
             with suppress(ProcessLookupError):
                 os.kill(int(reader.pids[self.call.process - 1]), signal.SIGKILL)
         return True

@@ -30,6 +30,7 @@ PLAN = """{"goal": "Summarize notes into a report",
 """
 REPORT = "\n".join(line for line in NOTES.splitlines()[:4] if line).encode()
 MATERIAL = {"plan.json": PLAN, "input/notes.txt": NOTES}
+CLEAN = (os.EX_IOERR,)  # of a storage fault
 END_OF_RECORD = b"\n---\n"
 
 
@@ -43,6 +44,7 @@ def restart(package: Path | None = None, *, unsafe: bool = False) -> Scenario:
         files=[] if unsafe else [f"artifacts/{TASK}-2.md"],
         material=MATERIAL,
         environ={**_path(package), **effects},
+        clean_exits=CLEAN,
     )
 
 
@@ -62,7 +64,7 @@ def creating(package: Path | None = None) -> Scenario:
         yield from judge_restart(folder)
 
     run = _agent("create", TASK, "plan.json")
-    return Scenario(run=run, check=check, material=MATERIAL, environ=environ)
+    return Scenario(run=run, check=check, material=MATERIAL, environ=environ, clean_exits=CLEAN)
 
 
 def judge_restart(folder: Path) -> Iterator[str]:
