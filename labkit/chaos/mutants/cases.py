@@ -38,7 +38,7 @@ from labkit.chaos.suite import (
 )
 from labkit.chaos.verdict import BROKEN, HELD, Report
 
-__all__ = ["CASES", "NEED_STRACE"]
+__all__ = ["CASES", "NEED_STRACE", "Whole"]
 
 ATTEMPTS = 3
 IMAGES = 200
@@ -113,7 +113,7 @@ def _statements(bench: Bench) -> Faults:
         yield from _sum_up(sweep(workshop, plan))
 
 
-class _Whole(NamedTuple):
+class Whole(NamedTuple):
     """A kill, after which a published report must be whole or not there."""
 
     injury: Injury
@@ -137,7 +137,7 @@ def _publishing(bench: Bench) -> Faults:
     with _folder(bench) as root:
         workshop = Workshop(_scenario(bench.agent), Path(root))
         kills = [k for k in syscalls.plan(workshop) if k.call.path.startswith("artifacts")]
-        yield from _sum_up(sweep(workshop, [[_Whole(kill)] for kill in kills]))
+        yield from _sum_up(sweep(workshop, [[Whole(kill)] for kill in kills]))
 
 
 def _power_loss(bench: Bench) -> Faults:
