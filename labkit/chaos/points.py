@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -65,15 +64,11 @@ class FastTrial(Trial):
 
 
 class FastWorkshop(Workshop):
-    """A workshop with one helper process for each thread. Close it, or use `with`.
-
-    The setup runs once; each trial gets a copy of what it left.
-    """
+    """A workshop with one helper process for each thread. Close it, or use `with`."""
 
     def __init__(self, scenario: Scenario, root: Path) -> None:
         self._mine = threading.local()
         self._servers: list[ForkServer] = []
-        self._set_up: Path | None = None
         try:
             super().__init__(scenario, root)
             # A helper compiles nothing into the trials' own cache. A run that is recorded must find
@@ -84,16 +79,9 @@ class FastWorkshop(Workshop):
             self.close()
             raise
 
-    def open(self) -> Trial:
-        trial = FastTrial(self.scenario, self.root, self.bytecode)
+    def make_trial(self) -> Trial:
+        trial = FastTrial(self.scenario, self.root, self.bytecode, self.prepared)
         trial.server = self._server()
-        if self._set_up is None:
-            trial.set_up()
-            self._set_up = self.root / "set-up"
-            shutil.copytree(trial.folder, self._set_up)
-        else:
-            shutil.rmtree(trial.folder)
-            shutil.copytree(self._set_up, trial.folder)
         return trial
 
     def _server(self) -> ForkServer:

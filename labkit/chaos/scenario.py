@@ -201,10 +201,14 @@ class Workshop:
 
     def open(self) -> Trial:
         """A fresh trial, set up; by a copy where a copy is the same."""
-        trial = Trial(self.scenario, self.root, self.bytecode, self.prepared)
+        trial = self.make_trial()
         if not self.prepared:
             trial.set_up()
         return trial
+
+    def make_trial(self) -> Trial:
+        """A fresh trial; as the setup left it, where that is kept."""
+        return Trial(self.scenario, self.root, self.bytecode, self.prepared)
 
     def judge(self, trial: Trial) -> tuple[str, str]:
         """What is left against the reference: an outcome, and the faults in words."""
