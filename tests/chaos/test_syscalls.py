@@ -110,6 +110,17 @@ def test_processes_that_make_calls_of_the_same_name_and_ordinal(root: Path, tmp_
 
 
 @needs_strace
+def test_the_call_itself_is_not_executed(root: Path) -> None:
+    workshop = shell(root, "echo a > a; echo b > b")
+    (*_, kill) = syscalls.plan(workshop)
+    assert (kill.address, kill.call.path, kill.alone) == ("write:2", "b", True)
+    with workshop.open() as trial:
+        kill.strike(trial)
+        texts = {path.name: path.read_text() for path in trial.folder.glob("?")}
+    assert texts == {"a": "a\n", "b": ""}
+
+
+@needs_strace
 def test_the_rest_of_the_program_is_killed_too(root: Path) -> None:
     workshop = shell(root, "mkdir first; sleep 1; mkdir second")
     (kill, _) = syscalls.plan(workshop)
@@ -200,10 +211,11 @@ def test_a_first_kill_without_a_recovery_stands_alone(root: Path) -> None:
 
 
 def test_a_machine_without_strace_is_told_so(
-    sound: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    workshop = shell(root, "mkdir a")
     monkeypatch.setenv("PATH", str(tmp_path))
-    for ask in (require_strace, lambda: syscalls.plan(sound)):
+    for ask in (require_strace, lambda: syscalls.plan(workshop)):
         with pytest.raises(NotFound) as told:
             ask()
         assert str(told.value) == NEEDS_STRACE
