@@ -195,7 +195,7 @@ def try_case(bench: Bench, case: Case, replay: str = "") -> Verdict:
         return Verdict(case.tier, case.name, BROKEN, str(why), True, replay)
     except NotDelivered as why:
         return Verdict(case.tier, case.name, UNKNOWN, str(why), False, replay)
-    except (LabkitError, Fatal, OSError) as why:
+    except (Exception, Fatal) as why:  # an agent may leave anything, and the other cases go on
         return Verdict(case.tier, case.name, UNKNOWN, describe(why), False, replay)
     return Verdict(case.tier, case.name, BROKEN if reason else HELD, reason, True, replay)
 
@@ -248,12 +248,17 @@ def published(folder: Path) -> dict[str, str]:
 
 def judge_folder(folder: Path, runs: int = 0, reports: int = 1) -> Faults:
     """What a task that is done must leave, however often it was killed; `runs` if that is known."""
-    files, seen = published(folder), read(folder)
+    files = published(folder)
     if sorted(files.values()) != [REPORT] * reports:
         yield f"promise 4: of {reports} report{'s' * (reports > 1)} there is {sizes(files)}"
-    for verdict in judge_file(str(folder / DATABASE), [Path(name).stem for name in files]):
-        if verdict.verdict != HELD:
-            yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
+    try:
+        for verdict in judge_file(str(folder / DATABASE), [Path(name).stem for name in files]):
+            if verdict.verdict != HELD:
+                yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
+        seen = read(folder)
+    except (LabkitError, Fatal) as error:
+        yield f"promise 1: what is left cannot be read: {describe(error)}"
+        return
     if {seen.task, *seen.steps} != {"done"}:
         yield f"promise 2: the task is {seen.task}, its steps {', '.join(seen.steps)}"
     if seen.kinds[-1:] != ["task_done"]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.chaos import tracing
 from labkit.chaos.matrix import GATE, Matrix, mutants_command, run_matrix
 from labkit.chaos.mutants import PACKAGE, RIGHT, Mutant, count, plant, read_mutants
 from labkit.chaos.mutants.cases import CASES, NEED_STRACE
@@ -202,6 +203,14 @@ def test_each_cell_has_a_line_that_tries_it_again(capsys: pytest.CaptureFixture[
     assert mutants_command(["--only", RIGHT.name, "--case", "a set"]) == 0
 
 
+def test_without_strace_a_cell_is_unknown_and_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tracing, "STRACE", ("no-such-program",))
+    assert mutants_command(["--only", "plain write", "--case", "publishing"]) == 2
+    assert f"unknown: syscalls publishing: {tracing.NEEDS_STRACE}" in capsys.readouterr().out
+
+
 def test_the_command_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert mutants_command(["--list"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(MUTANTS)
@@ -209,6 +218,13 @@ def test_the_command_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> N
         mutants_command(["--only", "x"])
     with pytest.raises(UsageError, match="no case 'x'; there are unharmed, before"):
         mutants_command(["--case", "x"])
+
+
+def test_a_package_that_is_not_there_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert suite_command(["--agent", "no_such_package", "--case", GATE]) == 2
+    out = capsys.readouterr().out
+    assert "1 planned, 0 delivered: 0 held, 0 broken, 1 unknown" in out
+    assert "No module named no_such_package" in out
 
 
 def test_the_suite_judges_a_package_of_a_learner(
