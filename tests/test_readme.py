@@ -11,10 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from labkit import errors
 from labkit.lab import content
 from labkit.lab.readme import PICTURE, draw
 from labkit.restart.tools import load_tools
+from tests.restart.kit import needs_strace
 
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text("utf-8")
@@ -103,6 +106,23 @@ def test_the_commands_of_the_workbook_do_what_their_comments_say(tmp_path: Path)
     assert "my answer" not in copy.read_text("utf-8")
     assert "Not held yet:" in shown.stdout
     assert "Predictions taken in: 05.q1" in merged.stdout
+
+
+@needs_strace
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+def test_the_crash_kit_says_what_the_comments_say(tmp_path: Path) -> None:
+    [block] = [block for block in blocks() if "labkit chaos" in block]
+    [script] = blocks("sh")
+    (tmp_path / "steps.sh").write_text(script, "utf-8")
+    codes = {"held": 0, "broken": 1}
+    said = 0
+    for line in block.splitlines():
+        if found := re.search(r": (held|broken)\b", line):
+            assert run(line, tmp_path).returncode == codes[found[1]], line
+            said += 1
+    assert said == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["steps.sh"]
 
 
 def test_the_tool_is_one(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ def _parse(command: str, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--check", metavar="CMD", default="", help="0 held, 1 broken")
     parser.add_argument("--witness", metavar="FILE", default="", help="a line for each effect")
     parser.add_argument("--file", metavar="PATTERN", action="append", default=[], dest="files")
+    parser.add_argument(
+        "--clean-exit", metavar="N", type=int, action="append", default=[], dest="clean_exits",
+        help="an exit code for a storage fault; without it any failure will do",
+    )  # fmt: skip
     parser.add_argument("--material", metavar="FOLDER", help="is copied into each trial")
     parser.add_argument("--subject", choices=list(SUBJECTS), default="restart")
     parser.add_argument("--every", type=_positive, default=1, metavar="N", help="each N-th trial")
@@ -158,7 +162,7 @@ def _scenario(asked: argparse.Namespace) -> Scenario:
     setup, run, check = (_split(text) for text in (asked.setup, asked.run, asked.check))
     return Scenario(
         run=run, setup=setup, check=check, witness=asked.witness, files=asked.files,
-        material=material,
+        material=material, clean_exits=asked.clean_exits,
     )  # fmt: skip
 
 
