@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,15 +134,17 @@ def twice(workshop: Workshop, pairs: int = 300, seed: int = 0) -> list[tuple[Kil
     """
     chance = random.Random(seed)
     kills = plan(workshop)
-    firsts = chance.sample(kills, min(len(kills), -(-pairs // SECONDS)))
+    firsts = chance.sample(kills, len(kills))
+    at_once = -(-pairs // SECONDS) + 3
+    each: list[list[tuple[Kill, ...]]] = []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        each = list(pool.map(lambda first: _pairs_after(workshop, first), firsts))
+        while firsts and sum(min(SECONDS, len(found)) for found in each) < pairs:
+            now, firsts = firsts[:at_once], firsts[at_once:]
+            each += pool.map(lambda first: _pairs_after(workshop, first), now)
     for found in each:
         chance.shuffle(found)
-    chosen = [pair for found in each for pair in found[:SECONDS]]
-    others = [pair for found in each for pair in found[SECONDS:]]
-    missing = max(0, pairs - len(chosen))
-    return (chosen + chance.sample(others, min(missing, len(others))))[:pairs]
+    rounds = zip_longest(*each)  # of each first kill one pair, then of each another
+    return [pair for one_of_each in rounds for pair in one_of_each if pair][:pairs]
 
 
 def _pairs_after(workshop: Workshop, first: Kill) -> list[tuple[Kill, ...]]:
