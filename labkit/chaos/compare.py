@@ -1,7 +1,7 @@
 """`labkit chaos examples`: the same task in several engines, the same kills, one table.
 
 Programs that never heard of the kit name no crash points. They are killed by what every program
-does: as soon as the n-th call has begun that changes a file of its own, in whatever thread or
+does: as soon as the n-th call has returned that changes a file of its own, in whatever thread or
 process, or, where there is no strace, a seeded time after the first step began.
 """
 
@@ -17,7 +17,7 @@ import tempfile
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from labkit.chaos.examples.catalogue import EXAMPLES, KEY, SENT, Example
 from labkit.chaos.kill import Injury, sweep, try_injuries
 from labkit.chaos.scenario import NotDelivered, Trial, Workshop, scratch
 from labkit.chaos.tracing import STRACE, Reader, require_strace, run_traced
-from labkit.chaos.verdict import UNKNOWN, Report, Verdict
+from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict
 from labkit.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
     from labkit.guard import Guarded
 
-__all__ = ["AtCall", "Row", "Seen", "compare", "examples_command", "measure", "see"]
+__all__ = ["AtCall", "Row", "Seen", "compare", "examples_command", "measure", "see", "table"]
 
-KILLS, HOLD_MS, POLL_S, PACE_S = 30, 10, 0.002, 0.02
-# Each of these is held up for HOLD_MS before it is done, which is the time to kill in.
+WIDTH, KILLS, HOLD_MS, POLL_S, PACE_S = 84, 30, 6, 0.002, 0.02
+SOME = 12  # addresses that a table names
+# Each of these is held up for HOLD_MS before and after it is done: the time to kill in.
 HELD = (
     "?write,?pwrite64,?writev,?pwritev,?ftruncate,?fsync,?fdatasync,?link,?linkat,?rename,"
     "?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat"
@@ -56,7 +57,10 @@ class Seen(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One program. `unknown` are the kills that show nothing; the four before count trials."""
+    """One program. `unknown` are the kills that show nothing; the four before count trials.
+
+    `where` are the addresses of the kills after which anything was not as it should be.
+    """
 
     program: str
     effect: str
@@ -69,6 +73,7 @@ class Row(NamedTuple):
     wrong: int = 0
     unknown: int = 0
     promise: str = ""
+    where: str = ""
     note: str = ""
 
 
@@ -101,7 +106,7 @@ class Watching(Workshop):
         seen = see(_text(trial.witness), _text(_steps(trial)), [fault] if fault else [])
         self.seen.append(seen)
         found = [name for name, is_so in seen._asdict().items() if is_so]
-        return ("broken", ", ".join([*found, *filter(None, [fault])])) if found else ("held", "")
+        return (BROKEN, ", ".join([*found, *filter(None, [fault])])) if found else ("held", "")
 
 
 def _steps(trial: Trial) -> Path:
@@ -115,7 +120,7 @@ def _text(path: Path) -> str:
 
 
 class AtCall(NamedTuple):
-    """SIGKILL to a whole program as soon as its n-th call on its files has begun.
+    """SIGKILL to a whole program as soon as its n-th call on its files has returned.
 
     Its files are those of the trial, the witness too. Threads take turns in another order in each
     run, so the calls of all of them are counted together, and which call it is may differ.
@@ -131,23 +136,20 @@ class AtCall(NamedTuple):
 
     def strike(self, trial: Trial) -> None:
         """Raises NotDelivered unless the trace shows the call, and the program killed after it."""
-        options = ["-e", f"inject={HELD}:delay_enter={HOLD_MS}ms"]
+        options = ["-e", f"inject={HELD}:delay_enter={HOLD_MS}ms:delay_exit={HOLD_MS}ms"]
         ended, _ = run_traced(trial, options, self.tracer, self._watch(trial))
         trace = _text(trial.root / "trace")
         if ended.code != -signal.SIGKILL or _has_ended(trace):
             raise NotDelivered(f"{self.address} came too late: the run had ended, {ended.code}")
-        if _begun(trial, trace) < self.ordinal:
+        if _returned(Reader(trial.root).feed(trace)) < self.ordinal:
             raise NotDelivered(f"{self.address} is not in the trace")
 
     def _watch(self, trial: Trial) -> Callable[[Guarded, Path], None]:
         def watch(process: Guarded, trace: Path) -> None:
-            reader, rest = Reader(trial.root), ""
-            end = time.monotonic() + trial.scenario.timeout_s
+            reader, end = Reader(trial.root), time.monotonic() + trial.scenario.timeout_s
             with trace.open(encoding="utf-8", errors="replace") as text:
                 while process.poll() is None and time.monotonic() < end:
-                    whole, _, rest = (rest + text.read()).rpartition("\n")
-                    reader.feed(f"{whole}\n" if whole else "")
-                    if len(reader.touching) + _begun(trial, rest) >= self.ordinal:
+                    if _returned(reader.feed(text.read())) >= self.ordinal:
                         process.kill()
                         return
                     time.sleep(POLL_S)
@@ -155,9 +157,11 @@ class AtCall(NamedTuple):
         return watch
 
 
-def _begun(trial: Trial, trace: str) -> int:
-    """How many calls on the trial's files have begun in a trace, the last line being cut off."""
-    return len(Reader(trial.root).feed(f"{trace}\n").touching) if trace else 0
+def _returned(reader: Reader) -> int:
+    """How many calls that change the trial's files have returned so far."""
+    touching = set(reader.touching)
+    results = zip(reader.calls, reader.results, strict=True)
+    return sum(call in touching and result != "" for call, result in results)
 
 
 def _has_ended(trace: str) -> bool:
@@ -203,7 +207,7 @@ def _plan(workshop: Workshop, how: str, kills: int, seed: int) -> Sequence[Injur
         if how == "random":
             return _times(trial, kills, seed)
         ended, _ = run_traced(trial)
-        number = _begun(trial, _text(trial.root / "trace"))
+        number = _returned(Reader(trial.root).feed(_text(trial.root / "trace")))
     if ended.code != workshop.code:
         raise NotDelivered(f"the run exits {ended.code} while it is recorded: {ended.said}")
     chance, parts = random.Random(seed), min(kills, number)
@@ -258,11 +262,12 @@ def _row(example: Example, how: str, report: Report, seen: Sequence[Seen]) -> Ro
     unknown = report.count(UNKNOWN)
     reasons = Counter(v.reason for v in report.verdicts if v.outcome == UNKNOWN)
     note = f"unknown: {reasons.most_common(1)[0][0]}" if unknown else ""
+    where = " ".join(v.address for v in report.verdicts if v.outcome == BROKEN)
     return Row(
         example.name, _effect(example), how, report.planned, report.delivered,
         repeated=sum(each.repeated for each in seen), lost=sum(each.lost for each in seen),
         again=sum(each.again for each in seen), wrong=sum(each.wrong for each in seen),
-        unknown=unknown, promise=example.promise, note=note,
+        unknown=unknown, promise=example.promise, where=where, note=note,
     )  # fmt: skip
 
 
@@ -359,30 +364,52 @@ BELOW = ("", "repeated", "lost", "again", "wrong", "known")
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows in 84 columns, and below them what each engine promises."""
-    lines = [_line("program", "its effect", COLUMNS), _line("", "", BELOW), "-" * 84]
+    """The rows in 84 columns; below them what each engine promises, and what the words mean."""
+    lines = [_line("program", "its effect", COLUMNS), _line("", "", BELOW), "-" * WIDTH]
     for row in rows:
         numbers = (row.delivered, row.repeated, row.lost, row.again, row.wrong, row.unknown)
         cells = tuple(map(str, numbers)) if row.planned else ("-",) * 6
         lines.append(_line(row.program, row.effect, cells))
-    lines += ["", *_promises(rows), "", *textwrap.wrap(MEANING, 84)]
-    return "\n".join(lines)
+    blocks = [*_promises(rows), *_details(rows), *textwrap.wrap(MEANING, WIDTH)]
+    return "\n".join([*lines, "", *blocks])
 
 
 MEANING = (
-    "Kills that were proved delivered; of each, what was seen from outside after restarts until "
-    "the program ended. An effect without a key that is repeated, because a kill came between the "
-    "effect and its record, is what every engine here says may happen. A finished step is one "
-    "whose successor had begun, or whose engine had returned the result. The state is wrong if the "
-    "result is not that of an unharmed run, or if the engine's own records are not in order."
+    "Counted are kills that were proved delivered, and of each what was seen from outside after "
+    "restarts until the program ended. That an effect without a key is repeated, because the kill "
+    "came between the effect and its record, is what every engine here says may happen. A step is "
+    "finished once its successor has begun, or once the engine has returned the result. The state "
+    "is wrong if the result is not that of an unharmed run, or the engine's records are not in "
+    "order. The schema of each database is made before, unharmed."
 )
 
 
-def _promises(rows: Sequence[Row]) -> Iterable[str]:
+def _promises(rows: Sequence[Row]) -> Iterator[str]:
     for program, promise in {row.program: row.promise for row in rows}.items():
-        yield from textwrap.wrap(f"{program} promises: {promise}", 84, subsequent_indent="  ")
+        yield from _indented(f"{program} promises: {promise}")
+    yield ""
+
+
+def _details(rows: Sequence[Row]) -> Iterator[str]:
+    """Where it was not as it should be, how to see that again, and what a row cannot show."""
+    for row in rows:
+        if row.where:
+            yield from _indented(f"{row.program}, {row.effect}, not held at: {_some(row.where)}")
+    if any("call:" in row.where for row in rows):
+        yield "One of these again: labkit chaos examples --only NAME --at N"
     for program, note in {row.program: row.note for row in rows if row.note}.items():
-        yield from textwrap.wrap(f"{program}: {note}", 84, subsequent_indent="  ")
+        yield from _indented(f"{program}: {note}")
+    yield ""
+
+
+def _some(addresses: str) -> str:
+    each = addresses.split()
+    rest = f" and {len(each) - SOME} more" if len(each) > SOME else ""
+    return " ".join(each[:SOME]) + rest
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ")
 
 
 def _line(program: str, effect: str, cells: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import labkit
 from labkit.chaos.scenario import Scenario
+from labkit.errors import LabkitError, StorageFault
 from labkit.journal.laws import HELD, judge_file
 
 __all__ = ["EXAMPLES", "KEY", "Example"]
@@ -42,6 +43,7 @@ PLAN = """{"goal": "Send a summary of the notes",
            {"tool": "shorten", "input": {}},
            {"tool": "deliver", "input": {}}]}
 """
+TIMEOUT_S = 120.0  # the first start of an engine compiles hundreds of modules
 BENCH = "pip install 'durable-agent-lab[bench]'"
 
 
@@ -77,7 +79,9 @@ def _example(
         "PYTHONPATH": os.pathsep.join(map(str, (Path(labkit.__file__).parents[1], PROGRAMS))),
     }
     material = {"notes.txt": NOTES, "plan.json": PLAN}
-    scenario = Scenario(run, setup, check or (), material=material, environ=environ)
+    scenario = Scenario(
+        run, setup, check or (), material=material, environ=environ, timeout_s=TIMEOUT_S
+    )
     return Example(name, has_key, promise, scenario, needs)
 
 
@@ -120,9 +124,12 @@ def _langgraph(*, has_key: bool) -> Example:
 
 def _journal(folder: Path) -> Iterator[str]:
     """The laws about the state. Effects are counted outside, so they are taken as given here."""
-    for verdict in judge_file(str(folder / "state.db"), [KEY]):
-        if verdict.verdict != HELD:
-            yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
+    try:
+        for verdict in judge_file(str(folder / "state.db"), [KEY]):
+            if verdict.verdict != HELD:
+                yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
+    except (LabkitError, StorageFault) as error:
+        yield f"the journal cannot be read: {error}"
     yield from _rows(folder / "state.db", "SELECT status FROM tasks", [("done",)])
 
 
@@ -140,11 +147,14 @@ def _checkpoints(folder: Path) -> Iterator[str]:
 
 def _rows(database: Path, query: str, wanted: list[tuple[str, ...]]) -> Iterator[str]:
     """What is not as it should be in a database that no process has open any more."""
-    with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as opened:
-        if (answer := opened.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
-            yield f"{database.name}: integrity_check: {answer[0][0]}"
-        if (found := opened.execute(query).fetchall()) != wanted:
-            yield f"{database.name}: {found or 'nothing'} instead of {wanted}"
+    try:
+        with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as opened:
+            if (answer := opened.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
+                yield f"{database.name}: integrity_check: {answer[0][0]}"
+            if (found := opened.execute(query).fetchall()) != wanted:
+                yield f"{database.name}: {found or 'nothing'} instead of {wanted}"
+    except sqlite3.Error as error:
+        yield f"{database.name} cannot be read: {error}"
 
 
 EXAMPLES = (
