@@ -176,7 +176,8 @@ def plan_cuts(recording: Recording, images: int = IMAGES, seed: int = 0) -> list
         for rank, lost in _extremes(disk, at, disk.pending(at), chance)
     ]
     plan = _Plan(disk)
-    for rank, cut in cuts if len(cuts) <= 8 * images else chance.sample(cuts, 8 * images):
+    chance.shuffle(cuts)
+    for rank, cut in sorted(cuts, key=lambda each: each[0])[: 8 * images]:
         plan.add(cut, rank)
     for cut in _chosen_by_chance(disk, chance, 20 * images):
         if len(plan.ranks) >= images:
@@ -472,7 +473,8 @@ class _Bench:
             if code == self.workshop.code:
                 return
         restarts = f"{scenario.max_restarts} restarts"
-        raise NotDelivered(f"the run has not ended after {restarts}: {said.strip()[-400:]}")
+        last = (said.strip().splitlines() or ["it said nothing"])[-1]
+        raise NotDelivered(f"the run has not ended after {restarts}: {last[-300:]}")
 
 
 # What the restart agent has acknowledged.

@@ -91,7 +91,7 @@ class TraceReader:
         self.doubts: list[str] = []
         self.code: int | None = None
         self._folders = {inode: dict(names) for inode, names in start.folders.items()}
-        self._sizes = {inode: len(content) for inode, content in start.files.items()}
+        self._bytes = {inode: bytearray(content) for inode, content in start.files.items()}
         self._start = start
         self._next = 1 + max([0, *start.files, *start.links, *(-i for i in start.folders)])
         self._processes: dict[str, _Process] = {}
@@ -235,18 +235,21 @@ class TraceReader:
             return
         flags = PLAIN_FLAGS.findall(args)
         inode = self._new() if "O_TMPFILE" in flags else self._find(path)
+        if inode is None and "O_CREAT" not in flags:
+            self._doubt("open", f"{self._short(path)}, a file that was not seen to come")
+            return
         if inode is None:
             inode = self._new()
             self._bind("create", path, self._slot(path, inode))
-        elif "O_TRUNC" in flags and self._sizes.get(inode, 0):
+        elif "O_TRUNC" in flags:
             self._resize(inode, 0, path)
-        self._sizes.setdefault(inode, 0)
+        self._bytes.setdefault(inode, bytearray())
         process.table[number] = _Open(inode, flags)
 
     _do_open = _do_openat2 = _do_openat
 
     def _do_creat(self, process: _Process, args: str, value: str) -> None:
-        self._do_openat(process, f"{args}, O_TRUNC", value)
+        self._do_openat(process, f"{args}, O_CREAT|O_TRUNC", value)
 
     def _do_close(self, process: _Process, args: str, value: str) -> None:
         if found := FD.match(args):
@@ -310,20 +313,23 @@ class TraceReader:
         if opened.inode is None:
             self._add(Told(path == self.witness, data), "tell")
             return
-        size = self._sizes.get(opened.inode, 0)
-        offset = size if opened.append else opened.offset if at is None else at
+        content = self._bytes[opened.inode]
+        offset = len(content) if opened.append else opened.offset if at is None else at
         if at is None:
             opened.offset = offset + len(data)
         if data:
-            self._sizes[opened.inode] = max(size, offset + len(data))
+            content.extend(bytes(max(0, offset - len(content))))
+            content[offset : offset + len(data)] = data
             self._add(Write(opened.inode, offset, data), f"write {self._short(path)}")
             if opened.synced:
                 last = len(self.events)
                 self._add(Sync(opened.inode, last, last - 1), f"sync {self._short(path)}")
 
     def _resize(self, inode: int, size: int, path: str) -> None:
-        if self._sizes.get(inode) != size:
-            self._sizes[inode] = size
+        content = self._bytes[inode]
+        if len(content) != size:
+            del content[size:]
+            content.extend(bytes(size - len(content)))
             self._add(Resize(inode, size), f"resize {self._short(path)}")
 
     def _do_ftruncate(self, process: _Process, args: str, value: str) -> None:
@@ -345,7 +351,7 @@ class TraceReader:
             if mode != "0":
                 self._doubt("fallocate", f"{mode} on {self._short(path)} is not supported")
             end = int(offset) + int(length)
-            self._resize(opened.inode, max(end, self._sizes.get(opened.inode, 0)), path)
+            self._resize(opened.inode, max(end, len(self._bytes[opened.inode])), path)
 
     def _sync(self, process: _Process, name: str, args: str, began: int) -> None:
         if name in ("sync", "syncfs"):
@@ -355,19 +361,42 @@ class TraceReader:
         if opened and opened.inode is not None:
             self._add(Sync(opened.inode, began), f"{name} {self._short(path)}")
 
+    def _do_copy_file_range(self, process: _Process, args: str, value: str) -> None:
+        source, start, target, at, *_ = args.split(", ")
+        self._copy(process, (source, start), (target, at), int(value))
+
+    def _do_sendfile(self, process: _Process, args: str, value: str) -> None:
+        target, source, start, *_ = args.split(", ")
+        self._copy(process, (source, start), (target, "NULL"), int(value))
+
+    def _copy(
+        self, process: _Process, source: tuple[str, str], target: tuple[str, str], count: int
+    ) -> None:
+        """A copy inside of the kernel: its data is known if its source is a file of the folder."""
+        place = FD.match(target[0])
+        if not place or not self._ours(_plain(place[2] or "")):
+            return
+        found = FD.match(source[0])
+        opened = process.table.get(int(found[1])) if found else None
+        if opened is None or opened.inode is None:
+            self._unsupported("a copy from outside", process, target[0])
+            return
+        given = re.search(r"\d+", source[1])
+        start = int(given[0]) if given else opened.offset
+        if not given:
+            opened.offset += count
+        data = bytes(self._bytes[opened.inode][start : start + count])
+        into, path = self._file(process, target[0], "copy")
+        if into:
+            at = re.search(r"\d+", target[1])
+            self._write(into, path, data, int(at[0]) if at else None)
+
     # What this does not model.
 
     def _unsupported(self, call: str, process: _Process, args: str) -> None:
         for found in FD.finditer(TEXT.sub("", args)):
             if found[2] and self._ours(path := _plain(found[2])):
                 self._doubt(call, f"on {self._short(path)} is not supported")
-
-    def _do_copy_file_range(self, process: _Process, args: str, value: str) -> None:
-        self._unsupported("copy_file_range", process, args)
-
-    def _do_sendfile(self, process: _Process, args: str, value: str) -> None:
-        # Its second descriptor is only read.
-        self._unsupported("sendfile", process, args.partition(", ")[0])
 
     def _do_splice(self, process: _Process, args: str, value: str) -> None:
         self._unsupported("splice", process, args)

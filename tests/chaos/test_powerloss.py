@@ -216,7 +216,7 @@ def test_a_seed_gives_the_same_plan_and_the_bound_is_kept() -> None:
 # The recording.
 
 BUSY = """
-import os, subprocess, sys, threading
+import os, shutil, subprocess, threading
 os.mkdir("in")
 fd = os.open("in/a", os.O_RDWR | os.O_CREAT)
 twin = os.dup(fd)
@@ -250,6 +250,9 @@ with open("both", "w+b") as file:
     file.write(b"-LINE")
 os.link("log", "log2"); os.symlink("log", "log3"); os.unlink("log")
 open("over", "w").write("1"); open("over.new", "w").write("22"); os.replace("over.new", "over")
+shutil.copyfile("given", "copy")
+a, b = os.open("given", os.O_RDONLY), os.open("copy", os.O_RDWR)
+os.copy_file_range(a, b, 3, 4, 10)
 open("given", "w").close()
 subprocess.run(["sh", "-c", "echo sh >> sh.txt; mkdir d && rmdir d"], check=True)
 print("said", flush=True)
@@ -274,6 +277,7 @@ def test_a_recording_explains_the_folder_to_the_last_byte(root: Path) -> None:
     files = {name: image.contents[inode] for name, inode in image.files}
     assert files["in/deeper/b"].startswith(b"0123foureightmore")
     assert (files["sh.txt"], files["over"], files["given"]) == (b"sh\n", b"22", b"")
+    assert files["copy"] == b"was here" + bytes(2) + b"her"
     assert image.links == (("log3", "log"),)
 
 
@@ -282,9 +286,8 @@ def test_a_recording_explains_the_folder_to_the_last_byte(root: Path) -> None:
     ("code", "doubt"),
     [
         ("import mmap, os; f = open('given', 'r+b'); mmap.mmap(f.fileno(), 0)[0] = 65", "mmap"),
-        ("import shutil; shutil.copyfile('given', 'copy')", "sendfile|copy_file_range"),
-        ("import os; a = os.open('given', 0); b = os.open('b', 65); os.copy_file_range(a, b, 4)",
-         "copy_file_range on b is not supported"),
+        ("import shutil, sys; shutil.copyfile(sys.executable, 'copy')",
+         "a copy from outside on copy"),
         ("import os; f = os.open('given', os.O_RDWR); os.read(f, 3); os.write(f, b'x')",
          "the content of given is not explained"),
         ("import os; os.stat('given')", "changed nothing"),
@@ -294,7 +297,7 @@ def test_what_is_not_understood_is_a_doubt_and_unknown(root: Path, code: str, do
     losses = lose_power(program(code, root), 10)
     verdict = losses.report.verdicts[0]
     assert (verdict.outcome, verdict.delivered, losses.report.exit_code) == ("unknown", False, 2)
-    assert any(word in verdict.reason for word in doubt.split("|")), verdict.reason
+    assert doubt in verdict.reason
 
 
 def test_without_strace_it_says_how_to_get_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +327,7 @@ def require_all_held(losses: Losses, images: int) -> None:
 
 @needs_strace
 def test_the_agent_keeps_what_it_acknowledged(root: Path) -> None:
-    require_all_held(lose_power(agent(root), 80, acknowledged=restart_kept), 80)
+    require_all_held(lose_power(agent(root), 60, acknowledged=restart_kept), 60)
 
 
 @needs_strace
@@ -348,7 +351,7 @@ BREAKS = {
 @pytest.mark.parametrize("name", BREAKS)
 def test_an_agent_that_does_not_sync_loses(root: Path, name: str) -> None:
     file, old, new, words = BREAKS[name]
-    losses = lose_power(broken(root, file, old, new), 100, acknowledged=restart_kept)
+    losses = lose_power(broken(root, file, old, new), 40, acknowledged=restart_kept)
     report = losses.report
     bad = [verdict for verdict in report.verdicts if words in verdict.reason]
     assert bad, str(losses)
@@ -360,7 +363,7 @@ def test_an_agent_that_does_not_sync_loses(root: Path, name: str) -> None:
 def test_an_agent_that_writes_its_file_plainly_loses_it(root: Path) -> None:
     old = "            published = _give_name(temporary, final)\n"
     new = "            open(final, 'wb').write(content)\n            published = True\n"
-    losses = lose_power(broken(root, "files.py", old, new), 100, acknowledged=restart_kept)
+    losses = lose_power(broken(root, "files.py", old, new), 40, acknowledged=restart_kept)
     assert losses.reasons(NO_FILE), str(losses)
 
 
@@ -368,7 +371,7 @@ def test_an_agent_that_writes_its_file_plainly_loses_it(root: Path) -> None:
 def test_a_verdict_can_be_made_again_from_its_address(root: Path) -> None:
     workshop = broken(root, *BREAKS["folder not fsynced"][:3])
     recording = record_files(workshop)
-    losses = try_cuts(workshop, recording, plan_cuts(recording, 150), restart_kept)
+    losses = try_cuts(workshop, recording, plan_cuts(recording, 40), restart_kept)
     bad = next(verdict for verdict in losses.report.verdicts if NO_FILE in verdict.reason)
     assert bad.address in bad.replay
     again = try_one(workshop, bad.address, restart_kept, recording)
