@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import tempfile
 import textwrap
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,12 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from labkit.chaos import syscalls
 from labkit.chaos.forkserver import ForkServer
 from labkit.chaos.kill import Injury, sweep
-from labkit.chaos.matrix import Matrix, run_matrix
-from labkit.chaos.mutants import PACKAGE, Mutant, plant, read_mutants
+from labkit.chaos.matrix import Matrix, replay_line
+from labkit.chaos.mutants import PACKAGE, RIGHT, Mutant, plant, read_mutants
 from labkit.chaos.mutants.cases import CASES, Whole
 from labkit.chaos.points import FastTrial, FastWorkshop, statements
-from labkit.chaos.scenario import Scenario, Trial, Workshop
-from labkit.chaos.suite import NOTES, Agent, Bench, judge_folder, select, try_case
+from labkit.chaos.scenario import NotDelivered, Scenario, Trial, Workshop, scratch
+from labkit.chaos.suite import NOTES, Agent, Bench, Case, Faults, judge_folder, select, try_case
 from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Verdict
 from labkit.errors import LabkitError, UsageError, storage_faults
 from labkit.lab import trials, verbs
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUNT",
+    "LETTERS",
+    "OFFERED",
     "FastBench",
     "Harm",
     "cases",
@@ -42,6 +46,7 @@ __all__ = [
     "give_agent",
     "named",
     "show",
+    "show_letters",
     "trial",
     "try_cases",
 ]
@@ -58,6 +63,13 @@ BLUNT = Mutant(
     old="os.kill(os.getpid(), signal.SIGKILL)",
     new="os.kill(os.getpid(), 0)",
 )
+READS = re.compile(r"\s*(SELECT|PRAGMA)\b", re.IGNORECASE)
+# An exercise: three mutants without their names, and the cases to choose from.
+LETTERS = {"A": "late serialisation", "B": "key without step", "C": "no lock"}
+OFFERED = (
+    "unharmed", "before_effect:2", "after_effect:2", "second runner", "every attempt killed",
+    "two reports", "lock deleted", "a set",
+)  # fmt: skip
 PLAN = """{"goal": "Summarize notes into a report",
  "steps": [{"tool": "fetch", "input": {"path": "input/notes.txt"}},
            {"tool": "summarize", "input": {"from": 0}},
@@ -78,17 +90,66 @@ def show(*mutants: Mutant) -> Listing:
     return Listing("\n\n".join("\n".join(_difference(mutant)) for mutant in mutants), "diff")
 
 
+def show_letters() -> Listing:
+    """The mutants A, B and C, as `show` has them, without their names."""
+    parts = ("\n".join([f"# {x}", *_difference(named(n))]) for x, n in LETTERS.items())
+    return Listing("\n\n".join(parts), "diff")
+
+
 def cases(names: Iterable[str]) -> pd.DataFrame:
     """What each of these cases says must hold."""
     import pandas as pd
 
-    rows = [(case.name, case.says) for case in select(CASES, names)]
+    rows = [(case.name, case.says) for case in _select(names)]
     return pd.DataFrame(rows, columns=["case", "what must hold"]).set_index("case")
 
 
 def try_cases(mutants: Sequence[Mutant], names: Iterable[str]) -> Matrix:
-    """These cases of the suite over the right agent and over each mutant, in real processes."""
-    return run_matrix(mutants, select(CASES, names))
+    """These cases of the suite over the right agent and over each mutant, in real processes.
+
+    As `run_matrix`, but each process is forked from a helper that has imported the agent: a
+    notebook waits seconds. Raises UsageError for a case that there is not.
+    """
+    rows, columns = (RIGHT, *mutants), tuple(_select(names))
+    with (
+        tempfile.TemporaryDirectory(prefix="labkit-row-", dir=scratch()) as root,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
+        each = pool.map(lambda mutant: _try_row(Path(root), mutant, columns), rows)
+        return Matrix(rows, columns, {key: found for row in each for key, found in row.items()})
+
+
+def _select(names: Iterable[str]) -> list[Case]:
+    """The cases of these names; `statements` with fewer kills than in the matrix of a terminal."""
+    return [WRITES if case.name == WRITES.name else case for case in select(CASES, names)]
+
+
+def _killed_before_a_write(bench: Bench) -> Faults:
+    with tempfile.TemporaryDirectory(prefix="writes-", dir=bench.root) as root:
+        number, harm = first_broken_statement(bench.agent, Path(root))
+        if harm:
+            yield harm.reason
+        elif not number:
+            raise NotDelivered("no statement of this agent writes")
+
+
+WRITES = Case(
+    "statements",
+    "killed before any SQL statement that writes, it resumes",
+    _killed_before_a_write,
+    "statements",
+)
+
+
+def _try_row(root: Path, mutant: Mutant, columns: Sequence[Case]) -> dict[tuple[str, str], Verdict]:
+    here = root / mutant.name.replace(" ", "-")
+    (here / "trials").mkdir(parents=True)
+    agent = Agent(path=str(plant(mutant, here / "package")))
+    with FastBench(agent, here / "trials", root / "bytecode") as bench:
+        return {
+            (mutant.name, case.name): try_case(bench, case, replay_line(mutant, case))
+            for case in columns
+        }
 
 
 def trial(mutant: Mutant, crash_at: str) -> trials.Trial:
@@ -118,10 +179,25 @@ def _difference(mutant: Mutant) -> Iterator[str]:
     for at, (_, old_from, old_to, new_from, new_to) in enumerate(changes):
         if at:
             yield " ..."
-        around = old[old_to : old_to + 1] if old_from == old_to else []  # where it was put
-        parts = (("-", old[old_from:old_to]), ("+", new[new_from:new_to]), (" ", around))
-        for mark, lines in parts:
-            yield from (f"{mark}{part}" for line in lines for part in _fit(line[margin:]) if line)
+        gone, come = _around(
+            [x[margin:] for x in old[old_from:old_to]], [x[margin:] for x in new[new_from:new_to]]
+        )
+        stays = [] if gone else [x[margin:] for x in old[old_to : old_to + 1]]  # where it was put
+        for mark, lines in (("-", gone), ("+", come), (" ", stays)):
+            yield from (f"{mark}{part}" for line in lines for part in _fit(line) if line)
+
+
+def _around(gone: list[str], come: list[str]) -> tuple[list[str], list[str]]:
+    """Of one long line that becomes another: the part that differs, `...` for the rest."""
+    if len(gone) != 1 or len(come) != 1 or max(len(gone[0]), len(come[0])) <= COLUMNS:
+        return gone, come
+    old, new = (re.split(r"(?<=, )", line) for line in (gone[0], come[0]))
+    first = next((n for n, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), 0)
+    pairs = zip(old[:first:-1], new[:first:-1], strict=False)
+    last = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    cut = [["... " * bool(first), *part[first : len(part) - last], "..." * bool(last)]
+           for part in (old, new)]  # fmt: skip
+    return ["".join(cut[0])], ["".join(cut[1])]
 
 
 def _margin(lines: Iterable[str]) -> int:
@@ -191,10 +267,10 @@ def first_broken(bench: Bench, names: Sequence[str]) -> Verdict | None:
 
 
 def first_broken_statement(agent: Agent, root: Path) -> tuple[int, Harm | None]:
-    """Kills before SQL statements of a run, the last first, until a kill breaks a promise; with the
-    number of all statements."""
+    """Kills before the SQL statements of a run that write, the last first, until one breaks a
+    promise; with the number of all of them. Before one that reads, all is as before the next."""
     with FastWorkshop(_scenario(agent), root) as workshop:
-        every = statements(workshop)
+        every = [each for each in statements(workshop) if not READS.match(each.sql)]
         found = _first(workshop, every[::-1])
         sql = {statement.address: statement.sql for statement in every}
         struck = " ".join(sql[found.address].split()) if found else ""

@@ -19,6 +19,8 @@ from labkit.chaos.verdict import BROKEN, Verdict
 from labkit.errors import LabkitError, UsageError
 from labkit.lab import trials
 from labkit.lab.breaking_mutants import (
+    LETTERS,
+    OFFERED,
     FastBench,
     Harm,
     first_broken,
@@ -30,15 +32,10 @@ from labkit.lab.breaking_mutants import (
 from labkit.lab.checks import Desk, Judgement, ask, broken, held, not_judged
 from labkit.lab.sweeps import FETCH, give_plan, side_by_side
 
-__all__ = ["LETTERS", "OFFERED", "ex1", "ex2", "ex3"]
+__all__ = ["ex1", "ex2", "ex3"]
 
 # Exercise 1: three mutants, eight cases.
 
-LETTERS = {"A": "late serialisation", "B": "key without step", "C": "no lock"}
-OFFERED = (
-    "unharmed", "before_effect:2", "after_effect:2", "second runner", "every attempt killed",
-    "two reports", "lock deleted", "a set",
-)  # fmt: skip
 ITS_CASE = "A mutant is killed by a case that is broken over it, and held over the right agent."
 MISSED = {
     "A": "It matters only for an output that JSON cannot hold. Which plan makes one?",
@@ -78,7 +75,8 @@ def _try(root: Path, letter: str, name: str) -> Verdict:
         (root / folder).mkdir()
     agent = Agent(path=str(plant(named(LETTERS[letter]), root / f"agent-{letter}")))
     with FastBench(agent, root / letter, root / "bytecode") as bench:
-        return try_case(bench, *select(CASES, [name]))
+        (case,) = select(CASES, [name])
+        return try_case(bench, case)
 
 
 def _what(killers: dict[str, str]) -> list[str]:
@@ -177,7 +175,7 @@ def _hunt(agent: Agent, root: Path, changes_calls: bool) -> Judgement:
             if verdict := first_broken(bench, names):
                 raise Dead(_found(verdict, when))
     number, harm = first_broken_statement(agent, root / "statements")
-    tried = f"the nine points, and a kill before each of its {number} SQL statements"
+    tried = f"the nine points, and a kill before each of its {number} SQL statements that write"
     if not harm and changes_calls:
         try:
             number, harm = first_broken_publishing(agent, root / "calls")
