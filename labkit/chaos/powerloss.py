@@ -85,11 +85,18 @@ class Case(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What a sweep showed. `images` are distinct contents, `runs` the processes that ran on."""
+    """What a sweep showed, and what was done for how many.
+
+    `images` are distinct contents; of the trials `asked` were asked for what was acknowledged,
+    `went_on` were run to their end, by `runs` processes, and `at_the_end` were judged as they were,
+    since the run had ended before the cut.
+    """
 
     report: Report
     images: int = 0
     cuts: int = 0
+    asked: int = 0
+    went_on: int = 0
     runs: int = 0
     at_the_end: int = 0
     doubts: tuple[str, ...] = ()
@@ -101,8 +108,9 @@ class Losses(NamedTuple):
         if self.doubts:
             return f"no image was built, the recording has doubts: {'; '.join(self.doubts)}"
         return (
-            f"{self.images} distinct images of {self.cuts} cuts, {self.report.delivered} trials: "
-            f"{self.report.delivered - self.at_the_end} run to their end by {self.runs} processes, "
+            f"{self.images} distinct images of {self.cuts} cuts in {self.report.planned} trials: "
+            f"{self.asked} asked for what was acknowledged, "
+            f"{self.went_on} run to their end by {self.runs} processes, "
             f"{self.at_the_end} judged as they were after the exit; "
             f"{self.reasons(GONE)} {GONE}, {self.reasons(NO_FILE)} {NO_FILE}"
         )
@@ -319,20 +327,23 @@ def try_cuts(
         _bare(workshop), recording.disk, list(cases), acknowledged, builder, dict(os.environ)
     )
     verdicts: dict[int, Verdict] = {}
-    runs = 0
+    runs: list[int] = []
     for at, outcome, reason, delivered, ran in _call_helper(job):
         verdicts[at] = _verdict(cases[at], outcome, reason, delivered)
-        runs += ran
+        runs.append(ran)
         if on_end:
             on_end(verdicts[at])
     for at, case in enumerate(cases):
         verdicts.setdefault(at, _verdict(case, UNKNOWN, "its process has ended early", False))
+    report = Report(len(cases), tuple(verdicts[at] for at in range(len(cases))))
     return Losses(
-        Report(len(cases), tuple(verdicts[at] for at in range(len(cases)))),
+        report,
         len({case.digest for case in cases}),
         len({case.cut.at for case in cases}),
-        runs,
-        sum(case.ended for case in cases),
+        report.delivered if acknowledged else 0,
+        sum(map(bool, runs)),
+        sum(runs),
+        sum(case.ended and verdicts[at].delivered for at, case in enumerate(cases)),
     )
 
 

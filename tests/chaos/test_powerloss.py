@@ -322,7 +322,8 @@ def require_all_held(losses: Losses, images: int) -> None:
     assert losses.images >= images
     assert report.delivered == report.planned == report.count("held") >= images
     assert (losses.reasons(GONE), losses.reasons(NO_FILE)) == (0, 0)
-    assert losses.runs >= report.planned - losses.at_the_end > 0 < losses.at_the_end
+    assert losses.asked == losses.went_on + losses.at_the_end == report.planned
+    assert losses.runs >= losses.went_on > 0 < losses.at_the_end
 
 
 @needs_strace
