@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AtCall", "Row", "Seen", "compare", "examples_command", "measure", "see", "table"]
 
-WIDTH, KILLS, HOLD_MS, POLL_S, PACE_S = 84, 30, 6, 0.002, 0.02
+WIDTH, KILLS, HOLD_MS, POLL_S, PACE_S = 84, 30, 40, 0.002, 0.02
 SOME = 12  # addresses that a table names
-# Each of these is held up for HOLD_MS before and after it is done: the time to kill in.
+# Each of these is held up before and after it is done, which is the time to kill in: for HOLD_MS,
+# or less where a program makes so many of them that a run would take seconds longer.
 HELD = (
     "?write,?pwrite64,?writev,?pwritev,?ftruncate,?fsync,?fdatasync,?link,?linkat,?rename,"
     "?renameat,?renameat2,?unlink,?unlinkat,?mkdir,?mkdirat"
@@ -127,6 +128,7 @@ class AtCall(NamedTuple):
     """
 
     ordinal: int
+    hold_ms: int = HOLD_MS
     tracer: Sequence[str] = STRACE
     how: str = "syscalls"
 
@@ -136,7 +138,8 @@ class AtCall(NamedTuple):
 
     def strike(self, trial: Trial) -> None:
         """Raises NotDelivered unless the trace shows the call, and the program killed after it."""
-        options = ["-e", f"inject={HELD}:delay_enter={HOLD_MS}ms:delay_exit={HOLD_MS}ms"]
+        hold = f"delay_enter={self.hold_ms}ms:delay_exit={self.hold_ms}ms"
+        options = ["-e", f"inject={HELD}:{hold}"]
         ended, _ = run_traced(trial, options, self.tracer, self._watch(trial))
         trace = _text(trial.root / "trace")
         if ended.code != -signal.SIGKILL or _has_ended(trace):
@@ -212,7 +215,8 @@ def _plan(workshop: Workshop, how: str, kills: int, seed: int) -> Sequence[Injur
         raise NotDelivered(f"the run exits {ended.code} while it is recorded: {ended.said}")
     chance, parts = random.Random(seed), min(kills, number)
     edges = [part * number // parts for part in range(parts + 1)]
-    return [AtCall(chance.randint(a + 1, b)) for a, b in pairwise(edges)]
+    hold_ms = max(5, min(HOLD_MS, 700 // number))
+    return [AtCall(chance.randint(a + 1, b), hold_ms) for a, b in pairwise(edges)]
 
 
 def _times(trial: Trial, kills: int, seed: int) -> Sequence[Injury]:
@@ -246,7 +250,7 @@ def measure(
     """Kills one program `kills` times, fewer if it has fewer calls. If it is not installed the row
     says how to get it. Raises UsageError for a way that is not `syscalls` or `random`."""
     how = how or usual_way()
-    if how not in ("syscalls", "random"):
+    if how not in WAYS:
         raise UsageError(f"{how!r}: other people's programs are killed by syscalls or random")
     if example.missing:
         return Row(
@@ -374,6 +378,10 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", *blocks])
 
 
+WAYS = {
+    "syscalls": "after system calls that change a file, spread over the whole run",
+    "random": "from outside, at times by chance after the first step began",
+}
 MEANING = (
     "Counted are kills that were proved delivered, and of each what was seen from outside after "
     "restarts until the program ended. That an effect without a key is repeated, because the kill "
@@ -391,7 +399,9 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _details(rows: Sequence[Row]) -> Iterator[str]:
-    """Where it was not as it should be, how to see that again, and what a row cannot show."""
+    """How it was killed, where it was not as it should be, and what a row cannot show."""
+    for how in dict.fromkeys(row.how for row in rows if row.planned):
+        yield f"Killed {WAYS[how]}."
     for row in rows:
         if row.where:
             yield from _indented(f"{row.program}, {row.effect}, not held at: {_some(row.where)}")

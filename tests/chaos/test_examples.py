@@ -35,12 +35,6 @@ def root() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Holds each call up for longer: a kill then comes in time on a busy machine too."""
-    monkeypatch.setattr(compare, "HOLD_MS", 25)
-
-
 @pytest.mark.parametrize(
     ("effects", "steps", "seen"),
     [
@@ -62,7 +56,6 @@ def test_what_is_counted(effects: str, steps: str, seen: Seen) -> None:
 
 
 @needs_strace
-@pytest.mark.usefixtures("_patient")
 def test_the_naive_agent_loses_doubles_and_forgets() -> None:
     row = measure(example("naive agent"), "syscalls", kills=99)
     assert row.delivered >= 0.8 * row.planned >= 20, row
@@ -91,7 +84,6 @@ def between_effect_and_record(workshop: Workshop) -> list[AtCall]:
 
 
 @needs_strace
-@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize("has_key", [False, True])
 def test_between_an_effect_and_its_record_only_a_key_helps(has_key: bool, root: Path) -> None:
     workshop = compare.Watching(example("restart agent", has_key=has_key), root, {})
@@ -115,7 +107,6 @@ def test_the_kit_works_on_a_program_that_does_not_import_labkit(root: Path) -> N
 
 
 @needs_strace
-@pytest.mark.usefixtures("_patient")
 def test_a_shell_program_whose_effect_has_no_key_is_seen(root: Path) -> None:
     shell = example("files and sh", has_key=True)
     text, key = Path(shell.scenario.run[1]).read_text("utf-8"), "grep -q '^t-2 ' \"$WITNESS\" 2> "
@@ -154,6 +145,8 @@ def test_what_is_not_installed_says_how_to_get_it(capsys: pytest.CaptureFixture[
     assert row.note == "no_such_engine not installed: pip install 'durable-agent-lab[bench]'"
     assert (row.planned, row.delivered) == (0, 0)
     assert f"DBOS: {row.note}" in table([row])
+    assert not example("naive agent").missing
+    assert all("bench" in e.missing or not e.missing for e in EXAMPLES)
     assert "\nDBOS           without a key          -        -" in table([row])
 
 

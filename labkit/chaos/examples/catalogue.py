@@ -60,8 +60,15 @@ class Example(NamedTuple):
     @property
     def missing(self) -> str:
         """How to get what is not installed here; empty if all is."""
-        absent = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        absent = [name for name in self.needs if not _is_installed(name)]
         return f"{' and '.join(absent)} not installed: {BENCH}" if absent else ""
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
 
 
 def _example(
