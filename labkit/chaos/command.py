@@ -115,6 +115,7 @@ def _parse(command: str, argv: list[str]) -> argparse.Namespace:
     parser = _Parser(prog=f"labkit chaos {command}", add_help=True)
     if command == "replay":
         parser.add_argument("address", help="as a verdict names it")
+    parser.set_defaults(how=command)
     ways = ["points", "syscalls"] if command == "twice" else [w for w in WAYS if w != "faults"]
     if command == "replay":
         ways = [*WAYS, "powerloss"]
@@ -155,7 +156,10 @@ def _scenario(asked: argparse.Namespace) -> Scenario:
     if not asked.run:
         if asked.setup or asked.check or asked.witness or asked.files or asked.material:
             raise UsageError("--run says which program is to be broken; it is missing")
-        return SUBJECTS[asked.subject]()
+        scenario = SUBJECTS[asked.subject]()
+        # A power cut must not take back what was told, so then the agent tells where it is.
+        told = "labkit.chaos.telling" if asked.how == "powerloss" else "labkit.restart"
+        return scenario._replace(run=[w if w != "labkit.restart" else told for w in scenario.run])
     material = Path(asked.material).resolve() if asked.material else None
     if material and not material.is_dir():
         raise UsageError(f"--material {asked.material}: there is no such folder")
@@ -240,7 +244,7 @@ def _nobody_looks(verdict: Verdict) -> None:
 def _acknowledged(asked: argparse.Namespace) -> Any:
     from labkit.chaos import powerloss
 
-    return None if asked.run or asked.subject != "restart" else powerloss.restart_kept
+    return None if asked.run else powerloss.restart_kept
 
 
 def _replay(asked: argparse.Namespace, argv: list[str]) -> int:

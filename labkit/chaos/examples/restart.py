@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import labkit
@@ -51,20 +52,25 @@ def restart(package: Path | None = None, *, unsafe: bool = False) -> Scenario:
 def creating(package: Path | None = None) -> Scenario:
     """`create` of the agent; the check carries the task to its end first."""
     environ = _path(package)
+    return Scenario(
+        run=_agent("create", TASK, "plan.json"),
+        check=partial(_judge_created, environ=environ),
+        material=MATERIAL,
+        environ=environ,
+        clean_exits=CLEAN,
+    )
 
-    def check(folder: Path) -> Iterator[str]:
-        for command in (_agent("run", TASK), _agent("create", TASK, "plan.json")):
-            done = subprocess.run(
-                command, cwd=folder, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=30, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                yield f"`{command[-2]}` exits {done.returncode}: {done.stderr.strip()}"
-                return
-        yield from judge_restart(folder)
 
-    run = _agent("create", TASK, "plan.json")
-    return Scenario(run=run, check=check, material=MATERIAL, environ=environ, clean_exits=CLEAN)
+def _judge_created(folder: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    for command in (_agent("run", TASK), _agent("create", TASK, "plan.json")):
+        done = subprocess.run(
+            command, cwd=folder, env={**os.environ, **environ}, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            yield f"`{command[-2]}` exits {done.returncode}: {done.stderr.strip()}"
+            return
+    yield from judge_restart(folder)
 
 
 def judge_restart(folder: Path) -> Iterator[str]:
