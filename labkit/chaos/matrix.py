@@ -139,7 +139,7 @@ class Matrix(NamedTuple):
         killed = sum(self.killed(mutant) for mutant in mutants)
         unknown = sum(verdict.outcome == UNKNOWN for verdict in self.cells.values())
         return (
-            f"{len(mutants)} mutants, {killed} killed by the case named in advance; "
+            f"{len(mutants)} mutant{'s' * (len(mutants) != 1)}, {killed} killed by the case named in advance; "
             f"{len(self.cells)} cells tried, {unknown} unknown"
         )
 
@@ -238,7 +238,7 @@ def _draw(matrix: Matrix) -> Timeline:
         def table(self) -> pd.DataFrame:
             return matrix.frame()
 
-    size = (3.0 + 0.36 * len(matrix.cases), 2.4 + 0.30 * len(matrix.mutants))
+    size = (max(5.6, 3.0 + 0.36 * len(matrix.cases)), 2.4 + 0.30 * len(matrix.mutants))
     figure = HeatMap(figsize=size, dpi=100, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     axes: Axes = figure.add_subplot()

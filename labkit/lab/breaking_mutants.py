@@ -278,7 +278,7 @@ def first_broken_statement(agent: Agent, root: Path) -> tuple[int, Harm | None]:
 
 
 def first_broken_publishing(agent: Agent, root: Path) -> tuple[int, Harm | None]:
-    """Kills before the system calls that publish the report, likewise. Raises UsageError without
+    """Kills before the system calls that publish the report, likewise. Raises NotFound without
     strace."""
     with FastWorkshop(_scenario(agent), root) as workshop:
         every = [kill for kill in syscalls.plan(workshop) if kill.call.path.startswith("artifacts")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -192,7 +193,9 @@ def _hunt(agent: Agent, root: Path, changes_calls: bool) -> Judgement:
 
 
 def _found(verdict: Verdict, when: str) -> str:
-    why = verdict.reason.partition(";")[0]
+    why = re.sub(r"/\S*/folder/", "", verdict.reason).partition(";")[0]
+    if "exits -9" in why:  # a helper kills what has not ended in time
+        why = "a run had not ended in time and was killed: a loop without an end, perhaps"
     if when == "unharmed":
         return f"Its unharmed run is broken already, so any test sees it: {why}."
     if verdict.outcome == BROKEN:
