@@ -138,8 +138,9 @@ class Matrix(NamedTuple):
         mutants = [mutant for mutant in self.mutants if mutant.case]
         killed = sum(self.killed(mutant) for mutant in mutants)
         unknown = sum(verdict.outcome == UNKNOWN for verdict in self.cells.values())
+        of = f"{len(mutants)} mutant{'s' * (len(mutants) != 1)}"
         return (
-            f"{len(mutants)} mutant{'s' * (len(mutants) != 1)}, {killed} killed by the case named in advance; "
+            f"{of}, {killed} killed by the case named in advance; "
             f"{len(self.cells)} cells tried, {unknown} unknown"
         )
 

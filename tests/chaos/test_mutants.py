@@ -161,7 +161,7 @@ def test_table_text_and_picture_say_the_same() -> None:
     assert len(seen.verdicts()) == 5
     picture = seen.draw()
     assert picture.table.equals(frame)
-    assert "1 mutants, 1 killed by the case named in advance" in repr(picture)
+    assert "1 mutant, 1 killed by the case named in advance" in repr(picture)
     assert "right agent held in all; same broken in second runner." in picture.summary
     assert picture.summary in picture._repr_html_()
 
