@@ -383,6 +383,7 @@ def _help(path: str) -> None:
         job: _Job = pickle.load(file)
     os.environ.clear()
     os.environ.update(job.environ)
+    tempfile.tempdir = str(job.workshop.root)  # what a worker that dies leaves goes with the rest
     cores = os.cpu_count() or 1
     workers = []
     for core in range(cores):
