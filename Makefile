@@ -48,7 +48,7 @@ lab: $(MADE)
 	@if [ "$$(id -u)" = 0 ]; then echo "make: running as root, so JupyterLab gets --allow-root"; fi
 	@echo "make: starting JupyterLab; Ctrl-C twice stops it"
 	@root=; [ "$$(id -u)" = 0 ] && root=--allow-root; cd workbook && \
-		JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root \
+		PATH="$(CURDIR)/.venv/bin:$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root \
 		--log-level=WARN --LabApp.default_url=/lab/tree/00-start-here.ipynb $(LAB_ARGS)
 
 test: $(MADE)
