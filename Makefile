@@ -31,7 +31,7 @@ $(MADE): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer is needed and not found; install it, or name one: make PYTHON=/path/to/python3"; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv module; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@test -x $(PY) || test "$$(df -Pm . | awk 'NR==2 {print $$4}')" -ge $(NEEDED_MB) || { echo "make: less than $(NEEDED_MB) MB free on this disk; free some and try again"; exit 1; }
-	@echo "make: building .venv with $(PYTHON) (about a minute the first time)"
+	@echo "make: building .venv with $(PYTHON); pip downloads about 300 MB the first time, one to two minutes without a word"
 	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" && test -x $(PY) || "$(PYTHON)" -m venv --clear .venv
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,chaos]' \
 		|| { echo "make: pip could not install the packages; its message stands above"; exit 1; }
@@ -48,8 +48,9 @@ lab: $(MADE)
 	@if [ "$$(id -u)" = 0 ]; then echo "make: running as root, so JupyterLab gets --allow-root"; fi
 	@echo "make: starting JupyterLab; Ctrl-C twice stops it"
 	@root=; [ "$$(id -u)" = 0 ] && root=--allow-root; cd workbook && \
-		JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root \
-		--log-level=WARN --LabApp.default_url=/lab/tree/00-start-here.ipynb $(LAB_ARGS)
+		PATH="$(CURDIR)/.venv/bin:$$PATH" JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" exec ../$(PY) -m jupyterlab $$root \
+		--log-level=WARN --LabApp.workspaces_dir="$(CURDIR)/.lab/jupyterlab/workspaces" \
+		--LabApp.user_settings_dir="$(CURDIR)/.lab/jupyterlab/settings" --LabApp.default_url=/lab/tree/00-start-here.ipynb $(LAB_ARGS)
 
 test: $(MADE)
 	@$(COMPILE)

@@ -1,4 +1,4 @@
-"""The five figures. What is compared ran side by side, round by round, since what a disk or a
+"""The seven figures. What is compared ran side by side, round by round, since what a disk or a
 processor gives changes from minute to minute; a figure is the ratio of the medians. The best of the
 rounds stands beside it: where the two differ much, the machine was busy.
 """
@@ -17,10 +17,12 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from bench import journals
 from bench.contenders import AGENT, PEERS, RAW, RESTART_AGENT, Contender, Task, run
 
 STEPS, PEER_STEPS = 1_000, 200
 SHORT, LONG, WINDOW = 100, 10_000, 500
+EVENTS, BARS = 1_000_000, 100_000
 PAIRS = 10  # of processes in a round: one start varies too much
 MS = 1e3
 
@@ -172,12 +174,29 @@ def restart_ms(who: Contender, bench: Bench) -> float:
     return (at[5] - at[-1]) * MS
 
 
+def measure_events(bench: Bench, count: int = EVENTS) -> Row:
+    path = journals.make_journal(bench.disk / f"{count}-events.db", count // 2)
+    ours, bare = journals.time_events(path, bench.rounds)
+    detail, beside = journals.compared(ours, bare, "bare sqlite3 `fetchall`")
+    return Row(f"{count:,} events as a frame", 4, "s", median(ours), detail, beside)
+
+
+def measure_bars(bench: Bench, count: int = BARS) -> Row:
+    path = journals.make_journal(bench.disk / f"{count}-bars.db", count)
+    ours, bare, whole = journals.time_bars(path, bench.rounds)
+    detail, beside = journals.compared(ours, bare, "bare PolyCollection")
+    detail += f"; {whole:.2g} s with reading"
+    return Row(f"{count:,} bars drawn as PNG", 1, "s", median(ours), detail, beside)
+
+
 FIGURES = {
     "loop": measure_loop,
     "growth": measure_growth,
     "syncs": measure_syncs,
     "status": measure_status,
     "restart": measure_restart,
+    "events": measure_events,
+    "bars": measure_bars,
 }
 
 

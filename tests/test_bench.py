@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from bench.__main__ import IN_MEMORY, file_system
 from bench.contenders import PEERS, RAW, RESTART_AGENT, Contender, Task
-from bench.figures import Row, require_rows
+from bench.figures import Bench, Row, measure_bars, measure_events, require_rows
+from bench.journals import make_journal
+from labkit.journal import Journal
+from labkit.journal.chart import read_chart
 from tests.conftest import run_python
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +56,25 @@ def test_it_prints_a_table() -> None:
     assert head.split("|")[1].strip() == "figure"
     assert "`status`, the whole process" in row
     assert file_system(str(ROOT)) in ran.out
+
+
+def test_the_figures_of_the_journal(tmp_path: Path) -> None:
+    events = measure_events(Bench(tmp_path, 1), 400)
+    assert (events.figure, events.limit) == ("400 events as a frame", 4)
+    assert re.fullmatch(r"bare sqlite3 `fetchall` \S+ s: \S+ x", events.beside)
+    bars = measure_bars(Bench(tmp_path, 2), 300)
+    assert (bars.figure, bars.limit) == ("300 bars drawn as PNG", 1)
+    assert re.fullmatch(r"best \S+ s; \S+ s with reading", bars.detail)
+    assert "not measured" not in (events.verdict, bars.verdict)
+
+
+def test_the_journal_that_is_measured(tmp_path: Path) -> None:
+    """An agent could have written it, and all its bars are there."""
+    path = make_journal(tmp_path / "x.db", 200)
+    assert len(Journal(path).events()) == 401
+    chart = read_chart(path, "t")
+    assert Counter(bar.outcome for bar in chart.bars) == {"finished": 180, "error": 20}
+    assert len(chart.lanes) == 100
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no file system in memory here")

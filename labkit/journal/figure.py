@@ -22,7 +22,7 @@ from labkit.errors import UsageError
 from labkit.journal.chart import Chart, Source, read_chart
 from labkit.journal.painter import SIZES, paint
 
-__all__ = ["Timeline", "timeline", "timeline_table"]
+__all__ = ["Timeline", "draw", "timeline", "timeline_table"]
 
 
 class Timeline(Figure):
@@ -90,6 +90,13 @@ def timeline(
     _require("by", by, ("order", "time"))
     _require("style", style, SIZES)
     chart = read_chart(journal, task, killed=killed, at_work=at_work)
+    return draw(chart, by=by, style=style, dark=dark)
+
+
+def draw(
+    chart: Chart, *, by: str = "order", style: str = "notebook", dark: bool = False
+) -> Timeline:
+    """The figure of a chart; arguments as in `timeline`."""
     figure = Timeline(dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     figure.chart = chart

@@ -198,7 +198,7 @@ def _typed(name: str, values: Sequence[Any] | Words) -> Any:
         if isinstance(dtype, tuple):
             return _categories(values, dtype)
         if isinstance(values, Words):
-            return pd.array(list(values), dtype=dtype).take(np.asarray(values.codes))
+            return pd.array(list(values), dtype=dtype).take(np.array(values.codes, dtype=np.intp))
         if dtype == "time":
             return _times(values)
         return _integers(values) if dtype == "Int64" else pd.array(values, dtype=dtype)
@@ -212,7 +212,7 @@ def _categories(values: Sequence[str | None] | Words, known: tuple[str, ...]) ->
     all_known = [word for word in dict.fromkeys([*known, *words]) if word is not None]
     order = {word: code for code, word in enumerate(all_known)}
     codes = np.array([order.get(word, -1) for word in words], dtype="int32")
-    return pd.Categorical.from_codes(codes[np.asarray(words.codes)], all_known)
+    return pd.Categorical.from_codes(codes[np.array(words.codes, dtype=np.intp)], all_known)
 
 
 def _integers(values: Sequence[int | None]) -> Any:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -74,15 +73,18 @@ class Words(dict[str | None, int]):
     row. Of a million events this is a third of the memory, and each word is looked at once.
     """
 
-    def __init__(self, words: Iterable[str | None] = ()) -> None:
-        self.codes = array("i")
+    def __init__(self, words: Sequence[str | None] = ()) -> None:
+        self.codes: list[int] = []
         self.extend(words)
 
     def __missing__(self, word: str | None) -> int:
         return self.setdefault(word, len(self))
 
-    def extend(self, words: Iterable[str | None]) -> None:
-        self.codes.extend(map(self.__getitem__, words))
+    def extend(self, words: Sequence[str | None]) -> None:
+        if words and words.count(words[0]) == len(words):  # one task, one run: a third of the time
+            self.codes += [self[words[0]]] * len(words)
+        else:
+            self.codes += map(self.__getitem__, words)
 
 
 class TaskRow(NamedTuple):

@@ -4,9 +4,10 @@
     lab.begin("05")
 
 Read in this order: `process` (one process), `folder` (where it works), `verbs`,
-`evidence` (what it left), `trials` (one crash point, start to end), `models` and `bills` (what a
-kill costs where a model is asked), `predictions`, `checks` (and `exercises`, what each of them
-asks), `progress`, `workbook`.
+`evidence` (what it left), `trials` (one crash point, start to end), `predictions`; then `checks`
+with `handing` and `sweeps` (an answer, judged), `exercises` and `solutions` (what each asks, and
+what it takes), `publishing`, `ladder`, `models`, `bills` (for notebooks 06 and 09); then what a
+learner has: `progress`, `report`, `workbook`, `updates`, `shipped`, `keeping`.
 
 The names are imported when they are first used: pytest loads `labkit.lab.nbval_plugin`, and with
 it this file, in every run.

@@ -19,7 +19,7 @@ from labkit.journal.fold import KINDS
 from labkit.journal.laws import HELD
 from labkit.lab import checks, content, evidence, hints, progress
 from labkit.lab.checks import Desk, Judgement
-from labkit.lab.content import Notebook
+from labkit.lab.content import Exercise, Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
 from labkit.lab.places import home
@@ -104,6 +104,7 @@ class OpenNotebook:
 
 
 _open: list[OpenNotebook] = []  # at most one: a notebook has one kernel
+_ended: list[OpenNotebook] = []  # the last one
 
 
 def begin(number: str | int) -> None:
@@ -112,6 +113,7 @@ def begin(number: str | int) -> None:
     The folder it prints is in `.lab`, in the checkout, or in the folder `LABKIT_HOME`.
     """
     notebook = content.notebook(number)
+    _ended.clear()
     if _open:
         _open.pop().close()
     _open.append(OpenNotebook(notebook))
@@ -129,9 +131,9 @@ def end() -> None:
     print("Nothing is left running.")
     print(current.predictions.summary())
     if asked := content.exercises(current.notebook.number):
-        print(f"Exercises: {len(current.held)} of {len(asked)} held.")
+        print(f"Exercises: {_count_held(current, asked)} of {len(asked)} held.")
     print(_what_next(current.notebook))
-    _open.clear()
+    _ended[:] = [_open.pop()]
 
 
 def fresh(name: str) -> None:
@@ -262,12 +264,12 @@ def show_file(name: str) -> Listing:
 
 def predict(question_id: str, letter: str) -> None:
     """Records what you expect, before you see it. "?" goes on without an answer."""
-    _current().predictions.predict(question_id, letter)
+    _current_or_ended().predictions.predict(question_id, letter)
 
 
 def reveal(question_id: str, observed: object = None) -> None:
     """Puts your prediction beside the answer and says why; `observed` must be what it claims."""
-    _current().predictions.reveal(question_id, observed)
+    _current_or_ended().predictions.reveal(question_id, observed)
 
 
 def check(exercise_id: str, answer: object) -> Judgement:
@@ -296,7 +298,7 @@ def hint(exercise_id: str) -> None:
 
 
 def _of_this_notebook(exercise_id: str) -> OpenNotebook:
-    current = _current()
+    current = _current_or_ended()
     if not exercise_id.startswith(f"{current.notebook.number}."):
         number = exercise_id.partition(".")[0]
         raise UsageError(
@@ -320,6 +322,20 @@ def _current() -> OpenNotebook:
     if not _open:
         raise NotReady('no notebook has begun here; run the first cell: lab.begin("...")')
     return _open[-1]
+
+
+def _current_or_ended() -> OpenNotebook:
+    """To the end and back is how people work: an exercise can be checked after `end` too."""
+    return _ended[-1] if _ended and not _open else _current()
+
+
+def _count_held(current: OpenNotebook, asked: list[Exercise]) -> int:
+    """What held since `begin`, and what held before that, in a copy that was reset since."""
+    try:
+        kept = {each for each, entry in progress.checks().items() if entry.get("held")}
+    except (LabkitError, Fatal):
+        kept = set()
+    return sum(each.id in current.held | kept for each in asked)
 
 
 def _started(process: object) -> Process:

@@ -47,6 +47,21 @@ def test_events_are_the_rows_of_the_view(killed_twice: Path) -> None:
     assert events["data"][2] == '{"tool":"fetch","attempt":1}'
 
 
+def test_words_are_those_of_the_rows_however_they_repeat(tamper: Tamper) -> None:
+    """A whole piece of one word, several in a piece, none at all, and a kind that is unknown."""
+    more = """WITH RECURSIVE n(i) AS (SELECT 16 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+        INSERT INTO events SELECT i, 1e9, iif(i < 800, 'demo', 't' || i % 7), iif(i % 3, 'r', NULL),
+        iif(i = 900, 'new_kind', 'run_started'), NULL, '{}', NULL, 's' || i, i FROM n"""
+    path = tamper(more)
+    events = Journal(path).events()
+    assert {name: str(dtype) for name, dtype in events.dtypes.items()} == EVENT_DTYPES
+    rows = Journal(path).read()
+    for name in ("task_id", "run_id", "owner", "kind", "step"):
+        column = events[name].astype(object)
+        assert column.where(column.notna(), None).tolist() == [getattr(r, name) for r in rows]
+    assert list(events["kind"].cat.categories)[-1] == "new_kind"
+
+
 def test_steps_attempts_and_runs(killed_twice: Path) -> None:
     journal = Journal(killed_twice)
     steps = journal.steps()

@@ -12,6 +12,7 @@ from labkit.lab import verbs
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home with a space"
     monkeypatch.setenv("LABKIT_HOME", str(folder))
+    verbs._ended.clear()
     return folder
 
 

@@ -211,10 +211,37 @@ def test_a_verdict_that_cannot_be_kept_is_given_all_the_same(
 def test_the_end_counts_what_held(
     begun: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "exercises", lambda number: [EXERCISE, EXERCISE])
+    monkeypatch.setattr(
+        content, "exercises", lambda number: [EXERCISE, EXERCISE._replace(id="05.ex8")]
+    )
     verbs._open[-1].held.add("05.ex9")
     lab.end()
     assert "Exercises: 1 of 2 held." in capsys.readouterr().out
+
+
+def test_after_the_end_an_exercise_can_still_be_checked(
+    judged: Callable[..., Judgement], begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.end()
+    assert judged(lambda: 7, returned).verdict == "held"
+    assert progress.checks()["05.ex9"]["held"] is True
+    with pytest.raises(lab.NotReady):
+        lab.run("agent status notes")
+    lab.begin("05")
+
+
+def test_the_end_counts_what_had_held_before(
+    judged: Callable[..., Judgement],
+    begun: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged(lambda: 7, returned)
+    monkeypatch.setattr(content, "exercises", lambda number: [EXERCISE])
+    lab.begin("05")  # as after a reset
+    lab.end()
+    assert "Exercises: 1 of 1 held." in capsys.readouterr().out
+    lab.begin("05")
 
 
 def test_hints_come_one_by_one_and_the_last_shows_a_solution(

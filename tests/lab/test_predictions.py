@@ -168,5 +168,5 @@ def test_every_answer_is_an_option_and_has_a_reason() -> None:
 
 
 def test_an_unknown_notebook_names_the_known_ones(home: Path) -> None:
-    with pytest.raises(NotFound, match="no notebook '99'; choose one of 00, 01, 02, 05"):
+    with pytest.raises(NotFound, match="no notebook '99'; choose one of 00, 01, 02, 03, 04, 05"):
         lab.begin("99")

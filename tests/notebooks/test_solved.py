@@ -16,7 +16,9 @@ from labkit.lab.solutions import read_answers
 
 # `make test` checks every answer in this process (tests/lab); a kernel for two of them is enough.
 EACH = [
-    pytest.param(entry, id=entry.number, marks=[] if entry.number in ("02", "06") else pytest.mark.proof)
+    pytest.param(
+        entry, id=entry.number, marks=[] if entry.number in ("02", "06") else pytest.mark.proof
+    )
     for entry in content.notebooks()
 ]
 pytestmark = [
@@ -35,7 +37,9 @@ def test_solved_every_check_holds_and_nothing_else_changes(entry: Notebook, tmp_
     printed = {cell.id: printed_by(cell) for cell in solved.cells}
     for exercise in exercises:
         assert printed[exercise.id.replace(".", "-")].startswith(f"{exercise.id}  held")
-    assert f"Exercises: {len(exercises)} of {len(exercises)} held." in printed[f"{entry.number}-end"]
+    assert (
+        f"Exercises: {len(exercises)} of {len(exercises)} held." in printed[f"{entry.number}-end"]
+    )
     for cell in json.loads(text)["cells"]:  # an answer is the learner's; the rest stays as it was
         if not cell["id"].startswith((f"{entry.number}-ex", f"{entry.number}-end")):
             assert printed_by(cell) == printed[cell["id"]], cell["id"]

@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, NamedTuple
 
 from labkit.errors import LabkitError, ensure
@@ -101,15 +100,24 @@ def ex2(reports: Any, desk: Desk) -> Judgement:
         return not_judged('A "..." is still there. Put a number in its place, run the cell.')
     if wrong := [number for number in reports.values() if type(number) is not int]:
         return not_judged(f"{wrong[0]!r} is no whole number; write how many reports, as in 1.")
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        folders = list(pool.map(partial(_kill_again, desk), ROWS.values()))
-    for (name, row), folder in zip(ROWS.items(), folders, strict=True):
+    for (name, row), folder in _counted(desk):
         found = len(witness(folder))
         if reports[name] != found:
             seen = f"{name}: you say {reports[name]}, and a reader finds {found}. {row.why}"
             return broken(seen, COUNTED, _rows(folder, int(row.crash_at[-1])))
     seen = f"Your numbers are what a reader found after {len(ROWS)} agents were killed."
-    return held(seen, COUNTED, _rows(folders[-1], 2))
+    return held(seen, COUNTED, _rows(folder, 2))
+
+
+def _counted(desk: Desk) -> Iterator[tuple[tuple[str, Row], Folder]]:
+    """Each row with the folder of its agent, a few at a time: after a wrong number none is run."""
+    rows = list(ROWS.items())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for first in range(0, len(rows), AT_ONCE):
+            some = rows[first : first + AT_ONCE]
+            yield from zip(
+                some, pool.map(lambda item: _kill_again(desk, item[1]), some), strict=True
+            )
 
 
 def _kill_again(desk: Desk, row: Row) -> Folder:

@@ -31,12 +31,6 @@ def publish(folder, name, content):
 
     with open(os.path.join(folder, os.urandom(4).hex() + name), "wb") as file:
         file.write(content)
-# %% wrong: a reader finds report.md
-def publish(folder, name, content):
-    import os
-
-    with open(os.path.join(folder, "report.md"), "wb") as file:
-        file.write(content)
 # %% wrong: Called again with the same content, it raised FileExistsError: File exists: week-7.md.
 def publish(folder, name, content):
     import os
@@ -52,16 +46,6 @@ def publish(folder, name, content):
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-# %% wrong: under a name that a reader sees and takes for a report
-def publish(folder, name, content):
-    import os
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, os.path.join(folder, name))
 # %% wrong: and called again, it raised FileExistsError
 def publish(folder, name, content):
     import os
@@ -208,25 +192,6 @@ def publish(folder, name, content):
             if file.read() != content:
                 raise
     os.unlink(temporary)
-    opened = os.open(folder, os.O_RDONLY)
-    os.fsync(opened)
-    os.close(opened)
-# %% wrong: beside the report: unlink it
-def publish(folder, name, content):
-    import os
-
-    final = os.path.join(folder, name)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
-    with open(temporary, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(temporary, final)
-    except FileExistsError:
-        with open(final, "rb") as file:
-            if file.read() != content:
-                raise
     opened = os.open(folder, os.O_RDONLY)
     os.fsync(opened)
     os.close(opened)

@@ -25,15 +25,6 @@ reports = {
     "unsafe, after_effect:1": 1,
     "safe, after_effect:2 in two runs": 1,
 }
-# %% wrong: The step was committed
-reports = {
-    "unsafe, before_effect:2": 1,
-    "unsafe, after_effect:2": 2,
-    "unsafe, after_effect:2 in two runs": 3,
-    "unsafe, after_commit:2": 2,
-    "unsafe, after_effect:1": 1,
-    "safe, after_effect:2 in two runs": 1,
-}
 # %% wrong: two found its file
 reports = {
     "unsafe, before_effect:2": 1,
