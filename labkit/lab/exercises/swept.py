@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from labkit.chaos.kill import sweep
 from labkit.chaos.points import FastWorkshop
 from labkit.chaos.powerloss import lose_power
-from labkit.chaos.scenario import Broken, NotDelivered, Scenario, Trial, Workshop
+from labkit.chaos.scenario import Broken, NotDelivered, Scenario, Trial
 from labkit.chaos.syscalls import Kill, plan
 from labkit.chaos.verdict import BROKEN, HELD, Report
 from labkit.errors import UsageError
@@ -28,10 +28,10 @@ from labkit.lab.sweeps import FETCH
 
 __all__ = ["Fault", "Seen", "judge", "kept", "sweep_tool"]
 
-ARTIFACTS, NAME, KEY, TASK = "artifacts", "t-1.md", "t-1", "t"
+ARTIFACTS, KEY, TASK = "artifacts", "t-1", "t"
 TEXT = "".join(f"Line {n:02} of notes that the notebook never showed.\n" for n in range(24))
 OTHER = "The report of another task.\n"
-KILLS, IMAGES, LIMIT_S = 12, 40, 8.0
+KILLS, IMAGES, LIMIT_S = 12, 30, 8.0
 AFTER = 4  # calls behind the last one in the folder: they commit the step
 
 
@@ -56,9 +56,13 @@ def sweep_tool(tool: Callable[..., Any], desk: Desk, root: Path) -> Seen:
     hand_over(tool, folder)
     source = (folder.path / TOOLS_FILE).read_text(encoding="utf-8")
     scenario = _scenario(tool.__name__, source)
-    if fault := _unharmed(scenario, root):
-        return Seen(fault=fault)
-    with FastWorkshop(scenario, root) as workshop:
+    try:
+        workshop = FastWorkshop(scenario, root)
+    except (UsageError, NotDelivered) as error:
+        return Seen(fault=_of_unharmed(scenario, root, error))
+    with workshop:
+        if workshop.code:
+            return Seen(fault=_of_unharmed(scenario, root, UsageError(f"exit {workshop.code}")))
         kills = _of_the_step(plan(workshop))
         report = sweep(workshop, [[_Whole(kill)] for kill in kills])
         if fault := _of_kills(report) or _beside_another(workshop):
@@ -74,6 +78,7 @@ def _scenario(name: str, source: str) -> Scenario:
         run=[sys.executable, "-m", "labkit.chaos.telling", *options, "run", TASK],
         setup=[sys.executable, "-m", "labkit.restart", *options, "create", TASK, "plan.json"],
         check=judge,
+        files=[f"{ARTIFACTS}/[!.]*"],
         material={
             "plan.json": json.dumps({"goal": "An exercise", "steps": steps}),
             "input/notes.txt": TEXT,
@@ -137,7 +142,7 @@ def _is_done(folder: Path) -> bool:
     query = "SELECT status FROM steps WHERE task_id = ? AND idx = 1"
     try:
         with closing(sqlite3.connect(f"{(folder / 'state.db').as_uri()}?mode=rw", uri=True)) as db:
-            return db.execute(query, (TASK,)).fetchone() == ("done",)
+            return bool(db.execute(query, (TASK,)).fetchone() == ("done",))
     except sqlite3.Error:
         return False
 
@@ -145,20 +150,21 @@ def _is_done(folder: Path) -> bool:
 # The trials.
 
 
-def _unharmed(scenario: Scenario, root: Path) -> Fault | None:
-    place = root / "unharmed"
-    place.mkdir()
-    try:
-        workshop = Workshop(scenario, place)
-    except UsageError as error:
-        return Fault(f"Nobody harmed it: {error}.")
-    except NotDelivered:
-        return Fault(f"Nobody harmed it, and the agent had not ended after {LIMIT_S:g} s.")
-    if workshop.code:
-        with workshop.open() as trial:
-            said = trial.call(scenario.run).said.rpartition("\n")[2]
-        return Fault(f"Nobody harmed it, and the agent exits {workshop.code}: {said}")
-    return None
+def _of_unharmed(scenario: Scenario, root: Path, error: Exception) -> Fault:
+    """Why it fails although nobody harmed it: once more, to see how the agent ends."""
+    with Trial(scenario, root, root / "bytecode") as trial:
+        try:
+            trial.set_up()
+            ended = trial.call(scenario.run)
+        except UsageError as why:
+            error = why
+        except NotDelivered:
+            return Fault(f"Nobody harmed it, and the agent had not ended after {LIMIT_S:g} s.")
+        else:
+            if ended.code:
+                said = ended.said.rpartition("\n")[2]
+                return Fault(f"Nobody harmed it, and the agent exits {ended.code}: {said}")
+    return Fault(f"Nobody harmed it: {error}.")
 
 
 class _Whole(NamedTuple):
@@ -201,18 +207,23 @@ def _of_kills(report: Report) -> Fault | None:
 
 
 def _beside_another(workshop: FastWorkshop) -> Fault | None:
-    """Another task's file stands under the name."""
+    """Another task's file stands under the name that the unharmed run has used."""
+    name = min(workshop.left.files)
+    if KEY not in name:
+        return Fault(
+            f"Its report is {name}, and the key {KEY} is not in that name. Two tasks would share "
+            "it: make the name from idem_key."
+        )
     with workshop.open() as trial:
-        path = trial.folder / ARTIFACTS / NAME
-        path.write_text(OTHER, encoding="utf-8")
+        (trial.folder / name).write_text(OTHER, encoding="utf-8")
         ended = trial.call(trial.scenario.run)
-        if path.read_text("utf-8", "replace") != OTHER:
-            return Fault(f"Another task's file stood under {NAME}, and it was replaced or changed.")
-        if ended.code == 0 and not any(TEXT in t for t in _visible(trial.folder).values()):
-            return Fault(
-                f"Another task's file stood under {NAME}, and the step is done as if its report "
-                "were published. Compare the content, and raise."
-            )
+        if (trial.folder / name).read_text("utf-8", "replace") != OTHER:
+            return Fault(f"Another task's file stood under {name}, and it was replaced or changed.")
+    if ended.code == 0:
+        return Fault(
+            f"Another task's file stood under {name}, and the step is done as if its report were "
+            "published. Compare the content, and raise."
+        )
     return None
 
 
