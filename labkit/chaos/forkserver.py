@@ -64,7 +64,10 @@ class ForkServer:
     def call(
         self, module: Sequence[str], cwd: Path, environ: Mapping[str, str], timeout_s: float
     ) -> tuple[int, str]:
-        """The status, negative after a signal, and what it said. After `timeout_s` it is killed."""
+        """The status, negative after a signal, and what it said.
+
+        Raises TimeoutError after `timeout_s`, with the program killed: that is no status of its own.
+        """
         request = {"argv": list(module), "cwd": str(cwd), "environ": dict(environ), "s": timeout_s}
         os.write(self._requests, json.dumps(request).encode() + b"\n")
         out: Any = self._guarded.stdout
@@ -72,6 +75,8 @@ class ForkServer:
         if not answer:
             raise StorageFault("the helper process that forks the trials has ended; try again")
         status, said = json.loads(answer)
+        if status is None:
+            raise TimeoutError(f"it had not ended after {timeout_s:g} s")
         return int(status), str(said)
 
     def close(self) -> None:
@@ -114,16 +119,20 @@ def _serve(requests: IO[str]) -> None:
         sys.stdout.flush()
 
 
-def _wait(pid: int, timeout_s: float) -> int:
-    """The end of the child, by an alarm at the latest."""
+def _wait(pid: int, timeout_s: float) -> int | None:
+    """The status of the child; None if an alarm had to end it."""
+    late = False
 
     def end(*_: object) -> None:
+        nonlocal late
+        late = True
         os.kill(pid, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, timeout_s)
     try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return None if late else status
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -57,9 +57,12 @@ class FastTrial(Trial):
         module = module_of(argv)
         if meanwhile or module is None:
             return super().call(argv, meanwhile, **environ)
-        code, said = self.server.call(
-            module, self.folder, {**self.environ, **environ}, self.scenario.timeout_s
-        )
+        try:
+            code, said = self.server.call(
+                module, self.folder, {**self.environ, **environ}, self.scenario.timeout_s
+            )
+        except TimeoutError as error:
+            raise NotDelivered(f"`{' '.join(argv)}`: {error}") from None
         return Ended(code, said.strip()[-OUTPUT_MAX:])
 
 

@@ -476,17 +476,21 @@ class _Bench:
         scenario, said = trial.scenario, ""
         for _ in range(scenario.max_restarts):
             self.runs += 1
-            if self.module:
-                code, said = self.forks.call(
-                    self.module, trial.folder, trial.environ, scenario.timeout_s
-                )
-            else:
-                code, said = trial.call(scenario.run)
+            try:
+                code, said = self._run_once(trial)
+            except TimeoutError as error:
+                raise NotDelivered(f"the run: {error}") from None
             if code == self.workshop.code:
                 return
         restarts = f"{scenario.max_restarts} restarts"
         last = (said.strip().splitlines() or ["it said nothing"])[-1]
         raise NotDelivered(f"the run has not ended after {restarts}: {last[-300:]}")
+
+    def _run_once(self, trial: Trial) -> tuple[int, str]:
+        scenario = trial.scenario
+        if not self.module:
+            return trial.call(scenario.run)
+        return self.forks.call(self.module, trial.folder, trial.environ, scenario.timeout_s)
 
 
 # What the restart agent has acknowledged.
