@@ -66,7 +66,7 @@ class ForkServer:
     ) -> tuple[int, str]:
         """The status, negative after a signal, and what it said.
 
-        Raises TimeoutError after `timeout_s`, with the program killed: that is no status of its own.
+        Raises TimeoutError after `timeout_s`, with the program killed: no status of its own.
         """
         request = {"argv": list(module), "cwd": str(cwd), "environ": dict(environ), "s": timeout_s}
         os.write(self._requests, json.dumps(request).encode() + b"\n")
