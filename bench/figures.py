@@ -1,4 +1,4 @@
-"""The seven figures. What is compared ran side by side, round by round, since what a disk or a
+"""The eleven figures. What is compared ran side by side, round by round, since what a disk or a
 processor gives changes from minute to minute; a figure is the ratio of the medians. The best of the
 rounds stands beside it: where the two differ much, the machine was busy.
 """
@@ -12,12 +12,12 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import journals
+from bench import journals, kit
 from bench.contenders import AGENT, PEERS, RAW, RESTART_AGENT, Contender, Task, run
 
 STEPS, PEER_STEPS = 1_000, 200
@@ -189,6 +189,32 @@ def measure_bars(bench: Bench, count: int = BARS) -> Row:
     return Row(f"{count:,} bars drawn as PNG", 1, "s", median(ours), detail, beside)
 
 
+def measure_points(bench: Bench) -> Row:
+    value, detail = kit.time_points(bench.rounds)
+    return Row("the kit: one kill at a named point", 10, "ms", value, detail, "")
+
+
+def measure_kills(bench: Bench) -> Row:
+    what = "the kit: every system call of `create` and `run`"
+    return _traced(what, 40, kit.time_syscalls)
+
+
+def measure_pairs(bench: Bench, pairs: int = 300) -> Row:
+    return _traced(f"the kit: {pairs} double kills", 90, lambda: kit.time_pairs(pairs))
+
+
+def measure_images(bench: Bench, images: int = 1500) -> Row:
+    what = f"the kit: {images:,} images of a power cut"
+    return _traced(what, 15, lambda: kit.time_images(images))
+
+
+def _traced(what: str, limit_s: float, measure: Callable[[], tuple[float, str]]) -> Row:
+    if not shutil.which("strace"):
+        return Row(what, limit_s, "s", None, "strace is not installed", "")
+    value, detail = measure()
+    return Row(what, limit_s, "s", value, detail, "")
+
+
 FIGURES = {
     "loop": measure_loop,
     "growth": measure_growth,
@@ -197,6 +223,10 @@ FIGURES = {
     "restart": measure_restart,
     "events": measure_events,
     "bars": measure_bars,
+    "points": measure_points,
+    "kills": measure_kills,
+    "pairs": measure_pairs,
+    "images": measure_images,
 }
 
 

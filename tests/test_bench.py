@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import kit
 from bench.__main__ import IN_MEMORY, file_system
 from bench.contenders import PEERS, RAW, RESTART_AGENT, Contender, Task
 from bench.figures import Bench, Row, measure_bars, measure_events, require_rows
@@ -18,6 +19,7 @@ from bench.journals import make_journal
 from labkit.journal import Journal
 from labkit.journal.chart import read_chart
 from tests.conftest import run_python
+from tests.restart.kit import needs_strace
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,6 +58,18 @@ def test_it_prints_a_table() -> None:
     assert head.split("|")[1].strip() == "figure"
     assert "`status`, the whole process" in row
     assert file_system(str(ROOT)) in ran.out
+
+
+def test_the_figures_of_the_kit() -> None:
+    took, detail = kit.time_points(1)
+    assert took > 0
+    assert detail.endswith("kills and recoveries a second")
+
+
+@needs_strace
+def test_the_figures_of_the_kit_with_strace() -> None:
+    assert kit.time_pairs(2)[1] == "2 pairs, 0 broken"
+    assert kit.time_images(12)[1] == "12 distinct images, 0 broken"
 
 
 def test_the_figures_of_the_journal(tmp_path: Path) -> None:
