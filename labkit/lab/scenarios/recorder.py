@@ -122,7 +122,8 @@ def _child(publish: Callable[..., Any], asked: dict[str, Any], notes: int) -> No
 def _message(error: BaseException) -> str:
     try:
         if isinstance(error, OSError) and error.errno and error.filename is not None:
-            return f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
+            taken = isinstance(error, FileExistsError) and error.filename2  # of a link: its name
+            return f"{error.strerror}: {os.path.basename(os.fsdecode(taken or error.filename))}"
         return str(error)[:300]
     except BaseException:  # its __str__ raised
         return "(its message cannot be printed)"
