@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from labkit import lab
@@ -105,6 +110,93 @@ def test_no_time_limit_outside_the_main_thread(judged: Callable[..., Judgement])
     thread.start()
     thread.join()
     assert verdicts == ["held"]
+
+
+def swallows_everything() -> object:
+    while True:
+        with suppress(BaseException):
+            time.sleep(0.01)
+
+
+def test_a_loop_that_catches_the_stop_is_stopped_too(
+    judged: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LIMIT_S", 0.05)
+    monkeypatch.setattr(checks, "AGAIN_S", 0.05)
+    trace = sys.gettrace()
+    assert "had not ended" in judged(swallows_everything, returned).reason
+    time.sleep(0.15)  # nothing is left that would raise here
+    assert sys.gettrace() is trace
+    assert judged(lambda: 1, returned).verdict == "held"
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.int64(3), "3"),
+        (np.bool_(True), "True"),
+        ([np.int64(3), 1], "[3, 1]"),
+        ((np.float64(0.5),), "(0.5,)"),
+        (np.array([1, 2]), "[1, 2]"),
+        ({"a": np.int64(2)}, "{'a': 2}"),
+    ],
+)
+def test_a_number_of_pandas_is_a_number(
+    value: object, plain: str, judged: Callable[..., Judgement]
+) -> None:
+    assert judged(lambda: value, returned).reason == f"It returned {plain}."
+    given = judged(value, lambda answer, desk: checks.held(f"Given {answer!r}."))
+    assert given.reason == f"Given {plain}."
+
+
+@pytest.mark.parametrize("many", [range(10**20), [0] * 100_001, dict.fromkeys(range(100_001))])
+def test_a_value_that_nobody_can_look_through_is_not_judged(
+    many: object, judged: Callable[..., Judgement]
+) -> None:
+    assert "more than 100000 parts" in judged(lambda: many, returned).reason
+    assert "more than 100000 parts" in judged(many, returned).reason
+
+
+def test_a_fork_of_a_function_does_not_go_on_here(
+    judged: Callable[..., Judgement], tmp_path: Path
+) -> None:
+    judges = tmp_path / "judges"
+
+    def judge(answer: Any, desk: Desk) -> Judgement:
+        checks.ask(answer)
+        with judges.open("a") as file:
+            file.write("one\n")
+        return checks.held("once")
+
+    children = []
+
+    def forks() -> int:
+        children.append(os.fork())
+        return 1
+
+    judged(forks, judge)
+    os.waitpid(children[0], 0)
+    assert judges.read_text() == "one\n"
+
+
+class Leaving:
+    """Python itself does not expect that these leave."""
+
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit
+
+    def __repr__(self) -> str:
+        raise SystemExit
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_an_answer_that_leaves_when_it_is_looked_at(judged: Callable[..., Judgement]) -> None:
+    def compare(answer: Any, desk: Desk) -> Judgement:
+        return checks.held(f"{answer == 1}")
+
+    for answer in (Leaving(), [Leaving()]):
+        assert "SystemExit" in judged(answer, lambda a, desk: compare(repr(a), desk)).reason
 
 
 @pytest.mark.parametrize("error", [UsageError("use it so"), StorageBusy("it stayed busy")])
