@@ -203,6 +203,8 @@ def _as_frame(answer: Any) -> pd.DataFrame | Judgement:
     """The five columns as whole numbers and text, or why the answer cannot be read."""
     if not isinstance(answer, pd.DataFrame):
         return not_judged(f"Return a DataFrame; this is a {type(answer).__name__}.", _Bars.rule)
+    levels = [name for name in answer.index.names if name in COLUMNS]  # after a groupby
+    answer = answer.reset_index([name for name in levels if name not in answer.columns])
     if lacking := [name for name in COLUMNS if name not in answer.columns]:
         return not_judged(f"Your table lacks the columns {', '.join(lacking)}.", _Bars.rule)
     frame = answer[list(COLUMNS)].reset_index(drop=True)
