@@ -78,7 +78,10 @@ def cut_tool(desk: Desk, tool: Callable[..., Any], steps: Steps, text: str) -> T
 
 
 def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
-    """Makes the trials, two at a time; the first that raises ends what has not begun."""
+    """Makes the trials, two at a time; the first that raises ends what has not begun.
+
+    An interrupt does not wait for what has begun: whoever opened the folders closes them.
+    """
     failed = Event()
 
     def one(trial: Callable[[], T]) -> T:
@@ -90,8 +93,15 @@ def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
             failed.set()
             raise
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    pool, waits = ThreadPoolExecutor(AT_ONCE), True
+    try:
         return list(pool.map(one, trials))
+    except KeyboardInterrupt:
+        failed.set()
+        waits = False
+        raise
+    finally:
+        pool.shutdown(wait=waits, cancel_futures=True)
 
 
 def is_sound(trial: Trial, laws: Collection[int] = range(1, 7)) -> bool:

@@ -283,7 +283,13 @@ def check(exercise_id: str, answer: object) -> Judgement:
     except LabkitError as error:
         judgement = checks.not_judged(f"{error}.")
     else:
-        judgement = checks.judge(exercise, answer, Desk(exercise, current.open_folder))
+        before = len(current.folders)
+        try:
+            judgement = checks.judge(exercise, answer, Desk(exercise, current.open_folder))
+        except KeyboardInterrupt:  # threads of the check may still wait for their agents
+            for folder in current.folders[before:]:
+                folder.close()
+            raise
         _keep(current, exercise_id, judgement, answer)
     print(judgement.text(exercise_id))
     return judgement

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
+import signal
 import sys
 import threading
 import time
@@ -17,7 +19,7 @@ import pytest
 
 from labkit import lab
 from labkit.errors import StorageBusy, UsageError
-from labkit.lab import checks, content, progress, verbs
+from labkit.lab import checks, content, progress, sweeps, verbs
 from labkit.lab.checks import Desk, Judgement
 from labkit.lab.content import Exercise
 
@@ -234,6 +236,38 @@ def test_a_learner_may_interrupt(judged: Callable[..., Judgement]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         judged(interrupted, returned)
+
+
+SLEEPS = """def publish(input, ctx, idem_key):
+    import time
+
+    time.sleep(1000)
+"""
+
+
+def test_an_interrupt_ends_the_agents_of_a_check_at_once(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "LIMIT_S", 60)
+    linecache.cache["<sleeps>"] = (len(SLEEPS), None, SLEEPS.splitlines(keepends=True), "<sleeps>")
+    cell: dict[str, Any] = {}
+    exec(compile(SLEEPS, "<sleeps>", "exec"), cell)
+    folders = verbs.current_notebook().folders
+
+    def interrupt() -> None:
+        while not any(p.typed.endswith(" run notes") for f in folders for p in f.processes):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lab.check("05.ex2", cell["publish"])
+    assert time.monotonic() - began < 30
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
+    assert not [process for folder in folders for process in folder.processes if process.alive]
 
 
 def test_the_verdict_is_printed_and_returned(
