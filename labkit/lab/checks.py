@@ -17,7 +17,7 @@ import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from types import FrameType
 from typing import Any, NamedTuple
@@ -119,7 +119,7 @@ def ask(function: Callable[..., Any], *given: Any) -> Any:
     if not callable(function):
         raise _Rejected(not_judged(f"{function!r} is no function. Give its name, without ()."))
     try:
-        with _one_process(), _time_limit():
+        with _as_before(), _time_limit():
             value = _as_python(function(*given))
     except _Rejected:
         raise
@@ -173,14 +173,20 @@ def _part(value: Any) -> Any:
 
 
 @contextmanager
-def _one_process() -> Iterator[None]:
-    """A fork in a learner's function makes a second Python; only the first goes on from here."""
-    here = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != here:
-            os._exit(0)
+def _as_before() -> Iterator[None]:
+    """What comes after a learner's function works in the folder of before and prints where it did.
+    A fork in the function makes a second Python; only the first goes on from here."""
+    here, where = os.getpid(), None
+    with suppress(OSError):  # a folder that is gone already
+        where = os.getcwd()
+    with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
+        try:
+            yield
+        finally:
+            if os.getpid() != here:
+                os._exit(0)
+            with suppress(OSError):
+                os.chdir(where or ".")
 
 
 @contextmanager

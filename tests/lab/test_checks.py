@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import linecache
 import os
@@ -179,6 +180,23 @@ def test_a_fork_of_a_function_does_not_go_on_here(
     judged(forks, judge)
     os.waitpid(children[0], 0)
     assert judges.read_text() == "one\n"
+
+
+def test_a_function_that_goes_elsewhere_takes_nobody_along(
+    judged: Callable[..., Judgement], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes_elsewhere() -> int:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        sys.stdout = sys.stderr = io.StringIO()
+        return 1
+
+    here = os.getcwd()
+    judged(goes_elsewhere, returned)
+    assert os.getcwd() == here
+    assert "It returned 1." in capsys.readouterr().out
 
 
 class Leaving:
