@@ -153,7 +153,7 @@ def _failed(seen: Seen) -> str:
     for number, process in enumerate(seen.processes, start=1):
         if process.code > 0:
             last = process.output.strip().rpartition("\n")[2]
-            return f"Process {number} failed: {last.removeprefix('naive: ') or _end(process)}"
+            return f"Process {number} failed: {last.removeprefix('naive: ') or _end(process)}."
     return ""
 
 

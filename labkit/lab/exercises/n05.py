@@ -160,8 +160,8 @@ RULES = {
 
 def _judge(place: str, trial: Trial) -> Outcome:
     if not is_sound(trial, laws=(1, 2, 3, 5, 6)):  # of law 4 the witness below knows more
-        said = raised(trial) or f"{_when(place, trial)}, it ended so: {ending(trial)}"
-        return Outcome(place, trial, 2, said)
+        ended = f". {wrong}" if (wrong := raised(trial)) else f", it ended so: {ending(trial)}"
+        return Outcome(place, trial, 2, f"{_when(place, trial)}{ended}")
     for text in (TWICE, ONCE):
         count, wanted = _count(trial.folder, text), TEXTS.count(text)
         if count.times != wanted:
