@@ -76,8 +76,12 @@ def test_the_commands_do_what_their_comments_say(tmp_path: Path) -> None:
     [block] = [block for block in blocks() if "labkit agent" in block]
     activate, copied, *commands = block.splitlines()
     assert activate.split()[:2] == [".", ".venv/bin/activate"]
-    source = shlex.split(copied, comments=True)[2]
-    shutil.copytree(TOP / source, tmp_path / "try-it")
+    source = shlex.split(copied, comments=True)[2].removesuffix("/.")
+    shutil.copytree(TOP / source, tmp_path / source)
+    for again in (False, True):  # the second time it lies there, and nothing may nest in it
+        ran_again = subprocess.run(["sh", "-c", copied], cwd=tmp_path, check=False)
+        assert ran_again.returncode == 0, again
+        assert len(list((tmp_path / "try-it").iterdir())) == len(list((TOP / source).iterdir()))
     assert json.loads(blocks("json")[0]) == json.loads((TOP / source / "plan.json").read_text())
     ran = [run(line, tmp_path / "try-it") for line in commands]
     assert [one.returncode for one in ran] == [0, -9, 0, 0, 0, 0, 0]

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import signal
+import sys
 import textwrap
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
+from types import FrameType
 from typing import Any, NamedTuple
 
 from labkit.errors import Fatal, LabkitError, describe
@@ -40,6 +43,8 @@ __all__ = [
 
 COLUMNS, ROW_MAX, TEXT_MAX = 80, 160, 1600
 LIMIT_S = 2.0  # for one call of a learner's function in this Python
+AGAIN_S = 0.2
+PARTS_MAX = 100_000  # of a value: a range can have more than anybody can look at
 
 
 class Judgement(NamedTuple):
@@ -89,10 +94,11 @@ def judge(exercise: Exercise, answer: object, desk: Desk) -> Judgement:
     """The verdict on one answer. Raises nothing but KeyboardInterrupt."""
     if is_unanswered(answer):
         return not_judged('The "..." is still there. Put your answer in its place, run the cell.')
-    if isinstance(answer, str | list | dict | tuple | set) and not answer:
-        return not_judged("Your answer is empty. Write it down, run the cell again.")
     number, _, name = exercise.id.partition(".")
     try:
+        answer = _as_python(answer)
+        if isinstance(answer, str | list | dict | tuple | set) and not answer:
+            return not_judged("Your answer is empty. Write it down, run the cell again.")
         ask_exercise = getattr(import_module(f"labkit.lab.exercises.n{number}"), name)
         result: Judgement = ask_exercise(answer, desk)
     except _Rejected as rejected:
@@ -101,7 +107,9 @@ def judge(exercise: Exercise, answer: object, desk: Desk) -> Judgement:
         return not_judged(f"{error}.", "An agent runs your function in a process of its own.")
     except (LabkitError, Fatal) as error:
         return not_judged(f"The check could not be made: {error}.")
-    except Exception as error:  # an answer of a kind that the check did not think of
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # an answer of a kind that the check did not think of
         return not_judged(f"The check cannot read this answer: {describe(error)}.")
     return result
 
@@ -111,8 +119,10 @@ def ask(function: Callable[..., Any], *given: Any) -> Any:
     if not callable(function):
         raise _Rejected(not_judged(f"{function!r} is no function. Give its name, without ()."))
     try:
-        with _time_limit():
-            value = function(*given)
+        with _as_before(), _time_limit():
+            value = _as_python(function(*given))
+    except _Rejected:
+        raise
     except _TooLong:
         took = f"Your function had not ended after {LIMIT_S:g} s, so it was stopped."
         raise _Rejected(not_judged(took)) from None
@@ -129,7 +139,9 @@ def as_text(answer: object) -> str:
     """The answer as it is kept in the progress: a function's source, a value's repr."""
     try:
         return source_of(answer) if inspect.isfunction(answer) else repr(answer)
-    except Exception as error:  # a repr of the learner's own, or a source that is gone
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a repr of the learner's own, or a source that is gone
         return f"no text: {describe(error)}"
 
 
@@ -143,23 +155,82 @@ class _TooLong(BaseException):
     pass
 
 
+def _as_python(value: Any) -> Any:
+    """numpy's numbers and arrays as Python's own, also as parts: pandas gives them, and to a
+    learner they are the same. Rejects what nobody can look through."""
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        value = value.tolist()
+    long = value[PARTS_MAX:] if type(value) in (range, list, tuple) else None
+    if long or (type(value) in (set, dict) and len(value) > PARTS_MAX):
+        raise _Rejected(not_judged(f"This has more than {PARTS_MAX} parts; a few are asked."))
+    if type(value) is dict:
+        return {key: _part(part) for key, part in value.items()}
+    return type(value)(map(_part, value)) if type(value) in (list, tuple) else value
+
+
+def _part(value: Any) -> Any:
+    return value.tolist() if type(value).__module__ == "numpy" else value
+
+
+@contextmanager
+def _as_before() -> Iterator[None]:
+    """What comes after a learner's function works in the folder of before and prints where it did.
+    A fork in the function makes a second Python; only the first goes on from here."""
+    here, where = os.getpid(), None
+    with suppress(OSError):  # a folder that is gone already
+        where = os.getcwd()
+    with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
+        try:
+            yield
+        finally:
+            if os.getpid() != here:
+                os._exit(0)
+            with suppress(OSError):
+                os.chdir(where or ".")
+
+
 @contextmanager
 def _time_limit() -> Iterator[None]:
     """Ends a loop without an end. Python hands signals to the main thread only: elsewhere none."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def stop(*_: object) -> None:
-        raise _TooLong
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    stops = _Stops()
+    before, trace = signal.signal(signal.SIGALRM, stops), sys.gettrace()
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S, AGAIN_S)
     try:
-        yield
+        try:
+            yield
+        finally:
+            stops.over = True
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+        if sys.gettrace() is not trace:
+            sys.settrace(trace)
+
+
+class _Stops:
+    """Raises in the function, and again for one that catches everything and goes on: then in the
+    line that comes after, which is in its `except`, where nothing catches it."""
+
+    def __init__(self) -> None:
+        self.over, self.count = False, 0
+
+    def __call__(self, _: int, frame: FrameType | None) -> None:
+        if self.over:
+            return
+        self.count += 1
+        if self.count > 1:
+            sys.settrace(lambda *_: None)
+            while frame and frame.f_code.co_filename != __file__:
+                frame.f_trace, frame = self._raise, frame.f_back
+        raise _TooLong
+
+    def _raise(self, _: FrameType, event: str, given: object) -> Any:
+        if event == "line" and not self.over:
+            raise _TooLong
+        return self._raise
 
 
 def _of_exception(function: Callable[..., Any], error: BaseException) -> Judgement:

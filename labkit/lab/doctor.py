@@ -70,7 +70,7 @@ def rows() -> list[Row]:
         check_sqlite(),
         check_disk(),
         check_program("strace", ("strace",), "make proof", "apt-get install strace"),
-        check_program("Chromium", BROWSERS, "tests in a browser", "apt-get install chromium"),
+        check_program("Chromium", BROWSERS, "those in a browser", "apt-get install chromium"),
     ]
 
 
@@ -168,8 +168,8 @@ def check_program(what: str, names: Sequence[str], needed_by: str, install: str)
     """A program that only some tests need: a warning at most."""
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
-        return Row(WARN, what, f"not found; only {needed_by} needs it", install)
-    return Row(OK, what, _first_line(found))
+        return Row(WARN, what, f"not found; only for tests: {needed_by}", install)
+    return Row(OK, what, f"{_first_line(found)}; only for tests: {needed_by}")
 
 
 def main(argv: list[str]) -> int:

@@ -20,7 +20,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from labkit.errors import UsageError, storage_faults
-from labkit.lab.process import Process
+from labkit.lab.process import NotReady, Process
 
 __all__ = ["RUN_IDS", "Folder", "fresh_folder", "new_directory", "session"]
 
@@ -48,6 +48,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.processes: list[Process] = []
+        self._closed = False
         # What every process here is given and no command shows: it differs by machine, as a port.
         self.unprinted: Mapping[str, str] = {}
 
@@ -63,7 +64,8 @@ class Folder:
         """Starts `command`, such as "agent run notes", with these AGENT_* variables.
 
         LABKIT_CLOCK may be among them, and replaces the time that the folder gives. Raises
-        UsageError for a program or a variable that the lab does not know.
+        UsageError for a program or a variable that the lab does not know, NotReady in a folder
+        that is closed.
         """
         words = _split(command)
         if not words or words[0] not in PROGRAMS:
@@ -84,13 +86,17 @@ class Folder:
                 environ={**self._environ(), **given},
             )
             self.processes.append(started)
-        if interrupts:
+        if interrupts or self._closed:
             started.close()
+        if interrupts:
             raise KeyboardInterrupt
+        if self._closed:  # while a thread was at work here, which then goes no further
+            raise NotReady("this folder was closed; run the cells from lab.begin on again")
         return started
 
     def close(self) -> list[Process]:
-        """Kills what still runs here and returns it."""
+        """Kills what still runs here and returns it; nothing can be started here any more."""
+        self._closed = True
         return [process for process in self.processes if process.close()]
 
     def _environ(self) -> dict[str, str]:

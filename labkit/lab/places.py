@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labkit.errors import NotFound
 
-__all__ = ["checkout", "command", "home", "originals"]
+__all__ = ["checkout", "command", "home", "originals", "settle"]
 
 
 def checkout() -> Path | None:
@@ -31,9 +31,14 @@ def command() -> str:
 def home() -> Path:
     """The folder of runs and progress: `LABKIT_HOME`, or `.lab` in the checkout, or `.lab` here."""
     if asked := os.environ.get("LABKIT_HOME"):
-        # Absolute, since a cell may change the working directory; `~`, since a quoted one comes so.
+        # `~`, since a quoted one comes so.
         return Path(os.path.expanduser(asked)).absolute()
     return (checkout() or Path.cwd()) / ".lab"
+
+
+def settle() -> None:
+    """From now on `home` is where it is now: a cell may change the working directory."""
+    os.environ["LABKIT_HOME"] = str(home())
 
 
 def originals() -> Path:

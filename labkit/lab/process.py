@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,6 +67,7 @@ class Process:
         self._seq_before = _last_seq(self._database)
         self._seq_after: int | None = None
         self._ended: Result | None = None
+        self._ending = threading.RLock()  # one thread waits for it, and another one ends it
         # A file, not a pipe: nobody has to read while the process runs, and the output of a killed
         # process is complete. It has no name, so the run folder shows only what the agent made.
         with storage_faults(f"cannot start {typed}"):
@@ -173,14 +175,15 @@ class Process:
         return f". Its last line was: {lines[-1]}" if lines else ""
 
     def _end(self) -> Result:
-        if self._ended is None:
-            code = self._guarded.kill()
-            self._output.seek(0)
-            text = self._output.read().decode("utf-8", "replace")
-            self._ended = Result(self.typed, code, text)
-            self._output.close()
-            self._seq_after = _last_seq(self._database)
-        return self._ended
+        with self._ending:
+            if self._ended is None:
+                code = self._guarded.kill()
+                self._output.seek(0)
+                text = self._output.read().decode("utf-8", "replace")
+                self._ended = Result(self.typed, code, text)
+                self._output.close()
+                self._seq_after = _last_seq(self._database)
+            return self._ended
 
 
 def exit_in_words(code: int) -> str:

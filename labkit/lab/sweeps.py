@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from threading import Event
@@ -11,7 +12,7 @@ from typing import Any, TypeVar
 from labkit.errors import LabkitError, storage_faults
 from labkit.journal.laws import BROKEN
 from labkit.lab.checks import Desk
-from labkit.lab.folder import Folder
+from labkit.lab.folder import RUN_IDS, Folder
 from labkit.lab.handing import hand_over
 from labkit.lab.process import NotReady
 from labkit.lab.trials import Trial, crash_and_resume
@@ -24,6 +25,7 @@ __all__ = [
     "give_notes",
     "give_plan",
     "is_sound",
+    "raised",
     "side_by_side",
     "step_rows",
     "try_tool",
@@ -76,7 +78,10 @@ def cut_tool(desk: Desk, tool: Callable[..., Any], steps: Steps, text: str) -> T
 
 
 def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
-    """Makes the trials, two at a time; the first that raises ends what has not begun."""
+    """Makes the trials, two at a time; the first that raises ends what has not begun.
+
+    An interrupt does not wait for what has begun: whoever opened the folders closes them.
+    """
     failed = Event()
 
     def one(trial: Callable[[], T]) -> T:
@@ -88,8 +93,15 @@ def side_by_side(trials: Iterable[Callable[[], T]]) -> list[T]:
             failed.set()
             raise
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    pool, waits = ThreadPoolExecutor(AT_ONCE), True
+    try:
         return list(pool.map(one, trials))
+    except KeyboardInterrupt:
+        failed.set()
+        waits = False
+        raise
+    finally:
+        pool.shutdown(wait=waits, cancel_futures=True)
 
 
 def is_sound(trial: Trial, laws: Collection[int] = range(1, 7)) -> bool:
@@ -112,6 +124,20 @@ def ending(trial: Trial) -> str:
     if trial.second.code == 0:
         return f"the first run was not killed at {trial.crash_at}: {trial.first!r}."
     return f"{trial.second!r}. {trial.second.output.strip()}"
+
+
+def raised(trial: Trial) -> str:
+    """What the learner's function raised first, as a sentence; "" if it raised nothing.
+
+    An error that names no class is the agent's own: of an output that is no JSON, say.
+    """
+    errors = trial.journal.sql("""
+        SELECT run_id, json_extract(data, '$.error') AS error FROM journal
+        WHERE kind = 'step_error' ORDER BY seq LIMIT 1""")
+    if errors.empty or not re.match(r"[A-Z]\w*: ", errors.error[0]):
+        return ""
+    run = "first" if errors.run_id[0] == RUN_IDS[0] else "second"
+    return f"Your function raised {errors.error[0]} in the {run} run; mend it, run the cell again."
 
 
 def step_rows(trial: Trial, idx: int) -> list[str]:

@@ -22,7 +22,7 @@ from labkit.lab.checks import Desk, Judgement
 from labkit.lab.content import Exercise, Notebook
 from labkit.lab.folder import Folder, fresh_folder, new_directory
 from labkit.lab.listing import Listing
-from labkit.lab.places import home
+from labkit.lab.places import home, settle
 from labkit.lab.predictions import Predictions
 from labkit.lab.process import TIMEOUT_S, NotReady, Process, Result
 from labkit.lab.shipped import is_as_shipped
@@ -113,6 +113,7 @@ def begin(number: str | int) -> None:
     The folder it prints is in `.lab`, in the checkout, or in the folder `LABKIT_HOME`.
     """
     notebook = content.notebook(number)
+    settle()
     _ended.clear()
     if _open:
         _open.pop().close()
@@ -283,7 +284,13 @@ def check(exercise_id: str, answer: object) -> Judgement:
     except LabkitError as error:
         judgement = checks.not_judged(f"{error}.")
     else:
-        judgement = checks.judge(exercise, answer, Desk(exercise, current.open_folder))
+        before = len(current.folders)
+        try:
+            judgement = checks.judge(exercise, answer, Desk(exercise, current.open_folder))
+        except KeyboardInterrupt:  # threads of the check may still wait for their agents
+            for folder in current.folders[before:]:
+                folder.close()
+            raise
         _keep(current, exercise_id, judgement, answer)
     print(judgement.text(exercise_id))
     return judgement

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
+import linecache
+import os
+import signal
+import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from labkit import lab
 from labkit.errors import StorageBusy, UsageError
-from labkit.lab import checks, content, progress, verbs
+from labkit.lab import checks, content, progress, sweeps, verbs
 from labkit.lab.checks import Desk, Judgement
 from labkit.lab.content import Exercise
 
@@ -107,6 +115,110 @@ def test_no_time_limit_outside_the_main_thread(judged: Callable[..., Judgement])
     assert verdicts == ["held"]
 
 
+def swallows_everything() -> object:
+    while True:
+        with suppress(BaseException):
+            time.sleep(0.01)
+
+
+def test_a_loop_that_catches_the_stop_is_stopped_too(
+    judged: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LIMIT_S", 0.05)
+    monkeypatch.setattr(checks, "AGAIN_S", 0.05)
+    trace = sys.gettrace()
+    assert "had not ended" in judged(swallows_everything, returned).reason
+    time.sleep(0.15)  # nothing is left that would raise here
+    assert sys.gettrace() is trace
+    assert judged(lambda: 1, returned).verdict == "held"
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.int64(3), "3"),
+        (np.bool_(True), "True"),
+        ([np.int64(3), 1], "[3, 1]"),
+        ((np.float64(0.5),), "(0.5,)"),
+        (np.array([1, 2]), "[1, 2]"),
+        ({"a": np.int64(2)}, "{'a': 2}"),
+    ],
+)
+def test_a_number_of_pandas_is_a_number(
+    value: object, plain: str, judged: Callable[..., Judgement]
+) -> None:
+    assert judged(lambda: value, returned).reason == f"It returned {plain}."
+    given = judged(value, lambda answer, desk: checks.held(f"Given {answer!r}."))
+    assert given.reason == f"Given {plain}."
+
+
+@pytest.mark.parametrize("many", [range(10**20), [0] * 100_001, dict.fromkeys(range(100_001))])
+def test_a_value_that_nobody_can_look_through_is_not_judged(
+    many: object, judged: Callable[..., Judgement]
+) -> None:
+    assert "more than 100000 parts" in judged(lambda: many, returned).reason
+    assert "more than 100000 parts" in judged(many, returned).reason
+
+
+def test_a_fork_of_a_function_does_not_go_on_here(
+    judged: Callable[..., Judgement], tmp_path: Path
+) -> None:
+    judges = tmp_path / "judges"
+
+    def judge(answer: Any, desk: Desk) -> Judgement:
+        checks.ask(answer)
+        with judges.open("a") as file:
+            file.write("one\n")
+        return checks.held("once")
+
+    children = []
+
+    def forks() -> int:
+        children.append(os.fork())
+        return 1
+
+    judged(forks, judge)
+    os.waitpid(children[0], 0)
+    assert judges.read_text() == "one\n"
+
+
+def test_a_function_that_goes_elsewhere_takes_nobody_along(
+    judged: Callable[..., Judgement], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def goes_elsewhere() -> int:
+        gone = tmp_path / "gone"
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        sys.stdout = sys.stderr = io.StringIO()
+        return 1
+
+    here = os.getcwd()
+    judged(goes_elsewhere, returned)
+    assert os.getcwd() == here
+    assert "It returned 1." in capsys.readouterr().out
+
+
+class Leaving:
+    """Python itself does not expect that these leave."""
+
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit
+
+    def __repr__(self) -> str:
+        raise SystemExit
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_an_answer_that_leaves_when_it_is_looked_at(judged: Callable[..., Judgement]) -> None:
+    def compare(answer: Any, desk: Desk) -> Judgement:
+        return checks.held(f"{answer == 1}")
+
+    for answer in (Leaving(), [Leaving()]):
+        assert "SystemExit" in judged(answer, lambda a, desk: compare(repr(a), desk)).reason
+
+
 @pytest.mark.parametrize("error", [UsageError("use it so"), StorageBusy("it stayed busy")])
 def test_a_check_that_cannot_be_made_is_not_judged(
     error: BaseException, judged: Callable[..., Judgement]
@@ -142,6 +254,38 @@ def test_a_learner_may_interrupt(judged: Callable[..., Judgement]) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         judged(interrupted, returned)
+
+
+SLEEPS = """def publish(input, ctx, idem_key):
+    import time
+
+    time.sleep(1000)
+"""
+
+
+def test_an_interrupt_ends_the_agents_of_a_check_at_once(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "LIMIT_S", 60)
+    linecache.cache["<sleeps>"] = (len(SLEEPS), None, SLEEPS.splitlines(keepends=True), "<sleeps>")
+    cell: dict[str, Any] = {}
+    exec(compile(SLEEPS, "<sleeps>", "exec"), cell)
+    folders = verbs.current_notebook().folders
+
+    def interrupt() -> None:
+        while not any(p.typed.endswith(" run notes") for f in folders for p in f.processes):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        lab.check("05.ex2", cell["publish"])
+    assert time.monotonic() - began < 30
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(10)
+    assert not [process for folder in folders for process in folder.processes if process.alive]
 
 
 def test_the_verdict_is_printed_and_returned(

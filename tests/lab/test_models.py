@@ -392,10 +392,11 @@ def commands() -> list[str]:
 
 def type_commands(folder: Path, environ: dict[str, str]) -> list[tuple[int, str]]:
     """The status and the output of each `labkit` command, in a folder like a checkout."""
-    copied, entered, exported, *lines = commands()
-    source, target = copied.split()[2:]
+    activated, copied, exported, *lines = commands()
+    assert activated == ". .venv/bin/activate"
+    source, target = copied.partition(" && ")[0].split()[2:]
     shutil.copytree(Path(originals()).parent / source, folder / target)
-    assert entered == f"cd {target}"
+    assert copied == f"cp -r {source} {target} && cd {target}"
     settings = dict(word.split("=") for word in exported.split()[1:])
     return [typed(line, folder / target, {**settings, **environ}) for line in lines]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from labkit import cli
+from labkit import cli, lab
 from labkit.errors import BadInput, NotFound, StorageBusy, StorageFault
 from labkit.lab import content, keeping, places, progress
 
@@ -584,3 +584,17 @@ def test_a_bad_file_is_one_line_and_65(home: Path, capsys: pytest.CaptureFixture
 
 def test_help_shows_the_forms(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "labkit progress --merge FILE" in show(capsys, "--help")
+
+
+def test_a_home_that_is_relative_stays_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LABKIT_HOME", "mine")
+    lab.begin("05")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lab.predict("05.q1", "a")
+    lab.end()
+    assert (tmp_path / "mine" / "progress.json").exists()
+    assert not any((tmp_path / "elsewhere").iterdir())

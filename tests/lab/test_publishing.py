@@ -72,6 +72,10 @@ def test_a_function_of_the_notebook_is_for_the_check() -> None:
         ("f = open(f'{folder}/x', 'wb')\nf.write(content)\nos.fsync(f)", ("fsync file", "write")),
         ("from os import fsync\nfsync(os.open(folder, os.O_RDONLY))", ("fsync folder",)),
         ("os.mkdir(f'{folder}/x')", ("mkdir",)),
+        ("os.mkdir(path=f'{folder}/x')", ("mkdir",)),
+        ("os.fsync(fd=os.open(folder, os.O_RDONLY))", ("fsync folder",)),
+        ("os.mkdir(f'{folder}/x')\nos.rename(src=f'{folder}/x', dst=f'{folder}/y')",
+         ("mkdir", "rename")),
     ],
 )  # fmt: skip
 def test_calls_are_seen_however_they_are_made(
@@ -105,6 +109,20 @@ def test_what_raised_is_shown_by_its_line(tmp_path: Path) -> None:
 def test_a_function_that_cannot_be_defined_is_said(tmp_path: Path) -> None:
     with pytest.raises(LabkitError, match=r"publish cannot be called: .*SyntaxError"):
         make(Function("publish", source="def publish(:"), [Ask(tmp_path)])
+
+
+def test_names_may_be_seen_from_an_open_folder(tmp_path: Path) -> None:
+    seen_from = (
+        "here = os.open(folder, os.O_RDONLY)\n"
+        "fd = os.open('.new', os.O_WRONLY | os.O_CREAT, dir_fd=here)\n"
+        "os.write(fd, content)\n"
+        "os.link('.new', name, src_dir_fd=here, dst_dir_fd=here)\n"
+    )
+    linked = call(tmp_path, seen_from, plant=OTHER)
+    assert linked.find() == f"{NAME}: another task's report"
+    event = linked.events[-1]
+    assert (event["final"], event["inside"]) == (True, True)
+    assert event["inode"] == (tmp_path / ".new").stat().st_ino
 
 
 def test_another_process_takes_the_name_at_the_last_moment(tmp_path: Path) -> None:

@@ -119,14 +119,14 @@ def test_the_journals_are_of_real_kills_and_break_no_law() -> None:
         (7, "not judged", "This is a int"),
         (None, "not judged", "NoneType"),
         (print, "not judged", "Give the text of the query"),
-        (" ", "broken", "nothing is not a query"),
-        ("SELECT 1; SELECT 2", "broken", "one statement"),
-        ("PRAGMA journal_mode=DELETE", "broken", "PRAGMA is not a query"),
-        ("WITH x AS (SELECT 1) DELETE FROM events", "broken", "read-only"),
-        ("SELECT * FROM journal WHERE kind = ?", "broken", "binding"),
-        ("SELECT 1 AS a, 2 AS a", "broken", "Its columns are a, a"),
-        (f"{ENDLESS} SELECT count(*) FROM n", "broken", "stopped before its end"),
-        ("SELECT NULL AS task_id, NULL AS run_id, NULL AS kind", "broken", ""),
+        (" ", "not judged", "nothing is not a query"),
+        ("SELECT 1; SELECT 2", "not judged", "one statement"),
+        ("PRAGMA journal_mode=DELETE", "not judged", "PRAGMA is not a query"),
+        ("WITH x AS (SELECT 1) DELETE FROM events", "not judged", "read-only"),
+        ("SELECT * FROM journal WHERE kind = ?", "not judged", "binding"),
+        ("SELECT 1 AS a, 2 AS a", "not judged", "Its columns are a, a"),
+        (f"{ENDLESS} SELECT count(*) FROM n", "not judged", "stopped before its end"),
+        ("SELECT NULL AS task_id, NULL AS run_id", "not judged", "Its columns are"),
     ],
 )
 def test_an_odd_query_gets_a_verdict(exercise: str, query: Any, verdict: str, says: str) -> None:
@@ -134,6 +134,13 @@ def test_an_odd_query_gets_a_verdict(exercise: str, query: Any, verdict: str, sa
     assert judgement.verdict == verdict
     assert says in judgement.reason
     assert "cannot read this answer" not in judgement.reason
+
+
+def test_more_columns_than_asked_do_no_harm() -> None:
+    query = """
+        SELECT task_id, run_id, kind, max(seq) AS last FROM journal WHERE run_id IS NOT NULL
+        GROUP BY task_id, run_id HAVING kind NOT IN ('task_done', 'task_failed')"""
+    assert lab.check("03.ex1", query).verdict == "held"
 
 
 def _loop(events: pd.DataFrame) -> None:
@@ -159,7 +166,7 @@ def _lists(events: pd.DataFrame) -> pd.DataFrame:
         ("SELECT 1", "not judged", "is no function"),
         (pd.DataFrame(), "not judged", "is no function"),
         (lambda events: None, "not judged", "returns nothing"),
-        (lambda events: events.assign(), "broken", "Its columns are seq"),
+        (lambda events: events.assign(), "not judged", "Its columns are seq"),
         (lambda events: [("notes", 1, 2, 0, 1)], "not judged", "returns a list"),
         (_empty, "broken", "It gives no row."),
         (_missing, "broken", "starts is missing, not 2"),

@@ -53,6 +53,8 @@ def ex2(kinds: Any, desk: Desk) -> Judgement:
     """`kinds` is what the journal of an agent holds that was killed in step 1."""
     if not (isinstance(kinds, list | tuple) and all(isinstance(kind, str) for kind in kinds)):
         return not_judged('Write a list of kinds, as in ["task_created", "run_started"].', WRITTEN)
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
+        return _unknown(unknown[0])
     folder = _created(desk)
     ended = folder.start("agent run notes", {"AGENT_CRASH_AT": "before_effect:1"}).finish()
     if not ended.killed:
@@ -70,7 +72,9 @@ def _answer(is_ready: Any, rows: Sequence[Row], decides: Row) -> Judgement | Non
     said, ready = ask(is_ready, list(rows)), decides.state != MISSING
     if not isinstance(said, bool):
         kind = type(said).__name__
-        return broken(f"Your function returned a value of type {kind}, not True or False.", READY)
+        return not_judged(
+            f"Your function returned a value of type {kind}, not True or False.", READY
+        )
     if said == ready:
         return None
     many = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
@@ -109,13 +113,17 @@ def _lines(rows: Sequence[Row]) -> list[str]:
     return [str(row).splitlines()[0] for row in rows]
 
 
+def _unknown(kind: str) -> Judgement:
+    """A slip of the pen is no answer; an event for the kill is one, and a wrong one."""
+    seen = f"No event is called {kind[:40]!r}"
+    if "kill" in kind.lower():
+        why = "a killed process writes nothing, so no event says that it was killed"
+        return broken(f"{seen}; {why}.", WRITTEN)
+    return not_judged(f"{seen}; there are {', '.join(KINDS)}.", WRITTEN)
+
+
 def _difference(kinds: list[str], seen: list[str], n: int) -> str:
     """Where the list and the journal part, and what a learner may have thought there."""
-    if unknown := [kind for kind in kinds if kind not in KINDS]:
-        why = "a killed process writes nothing, so no event says that it was killed"
-        if "kill" not in unknown[0]:
-            why = f"there are {', '.join(KINDS)}"
-        return f"No event is called {unknown[0][:40]!r}; {why}."
     if n == len(kinds):
         return f"Your list ends after {n} events, and the journal goes on with {seen[n]}."
     if n == len(seen):

@@ -72,7 +72,7 @@ def ex2(take_steps: Any, desk: Desk) -> Judgement:
     command = f"{NAIVE} {hand_over(take_steps, folder)}"
     try:
         seen = _go(folder, command, "before_effect:1", "before_effect:2", None)
-        if verdict := _forgotten(seen):
+        if verdict := _forgotten(seen) or _begun_again(folder, command, seen):
             return verdict
         late = desk.fresh("after-effect-2")
         hand_over(take_steps, late)
@@ -82,7 +82,10 @@ def ex2(take_steps: Any, desk: Desk) -> Judgement:
         return broken(reason, OUTLIVES)
     if not doubled.processes[0].killed:
         return broken(NOT_KILLED, OUTLIVES, doubled.rows())
-    reason = "It was killed before step 1 and before step 2, and each step was called once. "
+    reason = (
+        "It was killed before step 1 and before step 2, and started once more after its end: each "
+        "step was called once. "
+    )
     if doubled.reports > 1:
         reason += (
             "But a kill right after the report was written, in another folder, still left "
@@ -132,11 +135,25 @@ def _forgotten(seen: Seen) -> Judgement | None:
     return broken(reason, OUTLIVES, seen.rows()) if reason else None
 
 
+def _begun_again(folder: Folder, command: str, seen: Seen) -> Judgement | None:
+    """A verdict on a process that is started when all is done, and still does something."""
+    late = folder.start(command, {}).finish(LIMIT_S)
+    rows = seen._replace(processes=[*seen.processes, late], reports=len(find_reports(folder)))
+    if again := _called(late):
+        reason = (
+            f"All three steps were done, and a process that was started after that called "
+            f"{again[0]} again. Store an output when its call has returned, the last one too."
+        )
+        return broken(reason, OUTLIVES, rows.rows())
+    reason = _failed(rows)
+    return broken(reason, OUTLIVES, rows.rows()) if reason else None
+
+
 def _failed(seen: Seen) -> str:
     for number, process in enumerate(seen.processes, start=1):
         if process.code > 0:
             last = process.output.strip().rpartition("\n")[2]
-            return f"Process {number} failed: {last.removeprefix('naive: ') or _end(process)}"
+            return f"Process {number} failed: {last.removeprefix('naive: ') or _end(process)}."
     return ""
 
 

@@ -12,7 +12,16 @@ from labkit.lab.evidence import journal
 from labkit.lab.folder import RUN_IDS
 from labkit.lab.handing import source_of
 from labkit.lab.process import NotReady
-from labkit.lab.sweeps import FETCH, ending, give_plan, is_sound, side_by_side, step_rows, try_tool
+from labkit.lab.sweeps import (
+    FETCH,
+    ending,
+    give_plan,
+    is_sound,
+    raised,
+    side_by_side,
+    step_rows,
+    try_tool,
+)
 from labkit.lab.trials import TASK, Trial
 
 __all__ = ["ex1", "ex2"]
@@ -42,7 +51,7 @@ def ex1(count_words: Any, desk: Desk) -> Judgement:
 def _miscounted(trial: Trial, which: str) -> str:
     """What is wrong with the output of step 1, in words; "" for the right one."""
     if not is_sound(trial):
-        return f"The second run: {ending(trial)}"
+        return raised(trial) or f"The second run: {ending(trial)}"
     found = json.loads(trial.journal.steps().output[1])
     if found is None:
         return "Stored is None: your function returns nothing. A print is no output of a step."

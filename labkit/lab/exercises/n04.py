@@ -18,6 +18,13 @@ from labkit.lab.sweeps import FETCH, give_plan
 __all__ = ["ex1", "ex2"]
 
 COLUMNS = ("run_id", "step_idx", "attempt", "begin_seq", "end_seq")
+# Of exercise 1: three steps to be killed in, and one that can only fail.
+STEPS = [
+    FETCH,
+    {"tool": "summarize", "input": {"from": 0}},
+    {"tool": "write_artifact", "input": {"from": 1}},
+    {"tool": "fetch", "input": {"path": "input/missing.txt"}},
+]
 SET_BACK_S = 3  # less than a run takes, so that by time the rows of two runs are mixed
 
 
@@ -32,12 +39,14 @@ class ClockSetBack(Folder):
 
 
 def ex1(ended_in: Any, desk: Desk) -> Judgement:
-    """`ended_in` must find the step that each of three killed runs left open."""
+    """`ended_in` must find the step that each of three killed runs left open, and a failed one."""
     rule = "A run ended inside a step if it began an attempt and never wrote how that ended."
     folder = desk.fresh()
+    give_plan(folder, STEPS)
     _do(folder, "agent create notes plan.json")
     for crash_at in ("before_effect:0", "after_commit:1", "after_effect:2"):
         _do(folder, "agent run notes", crash_at)
+    _do(folder, "agent run notes", code=2)
     journal = Journal(folder.database)
     events = journal.read()
     said = _as_dict(ask(ended_in, journal))
@@ -48,7 +57,8 @@ def ex1(ended_in: Any, desk: Desk) -> Judgement:
             return _wrong_end(run, step, said, events, rule)
     if unknown := sorted(map(str, said.keys() - {event.run_id for event in events})):
         return broken(f"Your answer has {unknown[0]!r} among its runs; no run has that id.", rule)
-    return held("Three runs killed in other places, and each is where it ended.", rule)
+    seen = "Three runs killed in other places and one that failed, each where it ended."
+    return held(seen, rule)
 
 
 def ex2(bars: Any, desk: Desk) -> Judgement:
@@ -178,6 +188,8 @@ def _wrong_end(
         reason = f"Run {run} is not in your answer; each run has its place there."
     elif step is None:
         reason = f"Run {run} did not end in step {mine}. Its last row is a {last.kind}."
+        if last.kind == "task_failed":
+            reason += " Each attempt of the step has its end, a step_error."
     else:
         reason = (
             f"Run {run} left step {step} open, and you say {mine}. Whichever run closed the "
@@ -191,6 +203,8 @@ def _as_frame(answer: Any) -> pd.DataFrame | Judgement:
     """The five columns as whole numbers and text, or why the answer cannot be read."""
     if not isinstance(answer, pd.DataFrame):
         return not_judged(f"Return a DataFrame; this is a {type(answer).__name__}.", _Bars.rule)
+    levels = [name for name in answer.index.names if name in COLUMNS]  # after a groupby
+    answer = answer.reset_index([name for name in levels if name not in answer.columns])
     if lacking := [name for name in COLUMNS if name not in answer.columns]:
         return not_judged(f"Your table lacks the columns {', '.join(lacking)}.", _Bars.rule)
     frame = answer[list(COLUMNS)].reset_index(drop=True)

@@ -17,6 +17,7 @@ from labkit.lab.sweeps import (
     give_notes,
     give_plan,
     is_sound,
+    raised,
     side_by_side,
     step_rows,
     try_tool,
@@ -44,10 +45,9 @@ LOOKED_AT_MOST = 3
 def ex1(broken_places: Any, desk: Desk) -> Judgement:
     """Kills the unsafe agent where the answer is wrong, and shows what the witness counts there."""
     rule = "Effects happen once in outcome (promise 4)."
-    given = [broken_places] if isinstance(broken_places, str) else broken_places
-    if wrong := _unreadable(given):
-        return not_judged(wrong)
-    differ = [place for place in PLACES if (place in given) != (place in BREAKS)]
+    if wrong := _unreadable(broken_places):
+        return not_judged(wrong, rule)
+    differ = [place for place in PLACES if (place in broken_places) != (place in BREAKS)]
     looked = differ[:LOOKED_AT_MOST] or [*BREAKS, "after_effect:4"]
     trials = side_by_side([partial(_unsafe, desk, place) for place in looked])
     for trial in trials:
@@ -160,8 +160,8 @@ RULES = {
 
 def _judge(place: str, trial: Trial) -> Outcome:
     if not is_sound(trial, laws=(1, 2, 3, 5, 6)):  # of law 4 the witness below knows more
-        said = f"{_when(place, trial)}, it ended so: {ending(trial)}"
-        return Outcome(place, trial, 2, said)
+        ended = f". {wrong}" if (wrong := raised(trial)) else f", it ended so: {ending(trial)}"
+        return Outcome(place, trial, 2, f"{_when(place, trial)}{ended}")
     for text in (TWICE, ONCE):
         count, wanted = _count(trial.folder, text), TEXTS.count(text)
         if count.times != wanted:

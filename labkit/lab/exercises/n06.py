@@ -153,7 +153,8 @@ KEY = (
 )
 TASKS = ("notes", "notes-1", "a", "a1", "a-1", "A", "week.7", "x" * 100)
 PLACES = tuple(itertools.product(TASKS, (0, 1, 2, 11, 12, 111)))  # a task and a step
-LONGEST = 200  # of a file's name many systems take 255 bytes, and an ending comes after it
+# Of a file's name many systems take 255 bytes; a temporary one has 17 before and after the key.
+LONGEST = 238
 
 # Attempt 2 is made in another process, and as if a day had passed.
 KEYED = """
@@ -179,6 +180,8 @@ def ex3(key_for: Any, desk: Desk) -> Judgement:
     source_of(key_for)
     if not _takes(key_for, "notes", 2, 1):
         return not_judged("The check calls key_for(task_id, idx, attempt); keep its first line.")
+    if wrong := _no_text(key_for):
+        return not_judged(wrong, KEY)
     hand_over(key_for, desk.fresh("source"))  # says what it lacks before anything is started
     for look in (_unstable, _no_name, _shared):
         for fault in look(key_for):
@@ -187,11 +190,16 @@ def ex3(key_for: Any, desk: Desk) -> Judgement:
     return _judge_agent(trial)
 
 
+def _no_text(key_for: Callable[..., Any]) -> str:
+    for place in PLACES:
+        if not isinstance(key := ask(key_for, *place, 1), str):
+            return f"It returned {key!r:.80}, of type {type(key).__name__}. A key is a text."
+    return ""
+
+
 def _unstable(key_for: Callable[..., Any]) -> Iterator[str]:
     key = ask(key_for, TASK, 2, 1)
-    if not isinstance(key, str):
-        yield f"It returned {key!r}, of type {type(key).__name__}. A key is a text."
-    elif key != ask(key_for, TASK, 2, 1):
+    if key != ask(key_for, TASK, 2, 1):
         yield (
             "Called two times for one task, step and attempt, it gave two keys. It is made of "
             "time or of chance, and a second attempt can never find the file of the first."
@@ -205,12 +213,10 @@ def _unstable(key_for: Callable[..., Any]) -> Iterator[str]:
 
 
 def _no_name(key_for: Callable[..., Any]) -> Iterator[str]:
-    """Letters, digits and a few signs are a file's name on every system."""
+    """What is no file's name on some system, or is one that no reader sees."""
     for task_id, idx in PLACES:
         key = ask(key_for, task_id, idx, 1)
-        if not isinstance(key, str):
-            yield f"For task {task_id} it returned {key!r}. A key is a text."
-        elif not re.fullmatch(r"[\w.@=+,~-][\w.@=+,~ :-]*", key) or key.startswith("."):
+        if not key.isprintable() or not re.fullmatch(r'[^. /\\<>"|?*][^/\\<>"|?*]*', key):
             yield (
                 f"{key!r} is no good name for a file. A slash makes it a file in a folder that "
                 "nobody made, and a dot in front hides it: use letters, digits, hyphens."

@@ -7,6 +7,7 @@ import json
 from functools import partial
 from itertools import chain
 from numbers import Integral
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from labkit.errors import BadInput
@@ -33,18 +34,27 @@ def _with(tool: str, source: int) -> dict[str, Any]:
     return {"tool": tool, "input": {"from": source}}
 
 
-# Neither is the notebook's: model steps side by side, and a fetch between two of them.
-ONE_NOTE = [_fetch("monday"), *[_with("summarize", 0)] * 2, _with("write_artifact", 2)]
-TWO_NOTES = [
+# Neither is the notebook's: model steps side by side, and fetches between two of them. Each model
+# step has a text of its own, so that no two calls look like one answer bought twice.
+TWO_DAYS = [
+    _fetch("monday"),
+    _fetch("wednesday"),
+    _with("summarize", 0),
+    _with("summarize", 1),
+    _with("write_artifact", 3),
+]
+THREE_DAYS = [
     _fetch("friday"),
     _with("summarize", 0),
     _fetch("tuesday"),
-    *[_with("summarize", 2)] * 2,
-    _with("write_artifact", 4),
+    _fetch("thursday"),
+    _with("summarize", 2),
+    _with("summarize", 3),
+    _with("write_artifact", 5),
 ]
 KILLS = (  # for each plan, where it is killed
-    (ONE_NOTE, ("after_commit:1", "after_effect:2")),
-    (TWO_NOTES, ("after_effect:2", "before_effect:3")),
+    (TWO_DAYS, ("after_commit:2", "after_effect:3")),
+    (THREE_DAYS, ("after_effect:2", "before_effect:4")),
 )
 
 
@@ -96,25 +106,56 @@ def _is_number(value: object) -> bool:
 
 
 def _say_why(one: Paid, answer: int) -> str:
-    point, _, idx = one.place.partition(":")
-    tool = one.steps[int(idx)]["tool"]
-    why = {
-        "before_effect": "The agent died before that call: nothing was bought, nothing is lost.",
-        "after_commit": "The answer was committed: the second run does not ask for it again.",
-        "after_effect": "The answer was there and not committed: the second run buys it again.",
-    }[point]
-    if tool != "summarize":
-        why = f"Step {idx} is {tool}: it is run again, and it does not ask the model."
-    needed = sum(step["tool"] == "summarize" for step in one.steps)
+    needed = len(_model_steps(one))
     plan = f"{len(one.steps)} steps, {needed} of them model calls"
+    why = _too_many(one) if answer > one.calls else _too_few(one, answer)
     return (
         f"For {one.place} in a plan of {plan}, your function says {answer}; the model was "
         f"paid {one.calls} times. {why}"
     )
 
 
+def _too_many(one: Paid) -> str:
+    """Which call is counted and was never made."""
+    point, _, idx = one.place.partition(":")
+    if (tool := one.steps[int(idx)]["tool"]) != "summarize":
+        return f"Step {idx} is {tool}: it is run again, and it does not ask the model."
+    return {
+        "before_effect": "The agent died before that call: nothing was bought, nothing is lost.",
+        "after_commit": "The answer was committed: the second run does not ask for it again.",
+        "after_effect": f"Only the answer of step {idx} was lost: no other is bought twice.",
+    }[point]
+
+
+def _too_few(one: Paid, answer: int) -> str:
+    """Which call was made and is not counted."""
+    if answer >= len(_model_steps(one)):
+        return "The answer was there and not committed: the second run buys it again."
+    steps = " and ".join(map(str, _model_steps(one)))
+    return (
+        f"Steps {steps} each need an answer, killed or not, and both runs together buy it: those "
+        "that the first run had committed, and those that were still to come."
+    )
+
+
+def _model_steps(one: Paid) -> list[int]:
+    return [idx for idx, step in enumerate(one.steps) if step["tool"] == "summarize"]
+
+
 def _call_rows(one: Paid) -> list[str]:
-    return [f"call {n}  {subject(prompt)}" for n, prompt in enumerate(one.asked, start=1)]
+    """Each call with the step that made it; its text names the day, and each day has one step."""
+    rows, seen = [], set()
+    for number, prompt in enumerate(one.asked, start=1):
+        text = subject(prompt)
+        idx = next(idx for idx in _model_steps(one) if text.lower().startswith(_day(one, idx)))
+        rows.append(f"call {number}  step {idx}{' again' if idx in seen else ''}  {text}")
+        seen.add(idx)
+    return rows
+
+
+def _day(one: Paid, idx: int) -> str:
+    source = one.steps[one.steps[idx]["input"]["from"]]
+    return PurePath(source["input"]["path"]).stem
 
 
 QUESTIONS = {
@@ -151,7 +192,9 @@ class _Buyer:
                 return rejected
         return held(
             "Killed while the second call was open: the first answer was bought once, the second "
-            "twice, since nobody had its answer. Killed after the last answer: none again.",
+            "twice, since nobody had its answer. Killed after the last answer: none again. Not "
+            "tried here: a kill in the middle of a write. What is written under its final name "
+            "can then be half an answer; a rename cannot (notebook 06).",
             KEPT,
             self._rows("notes"),
         )

@@ -48,6 +48,9 @@ class Naive:
     def call(self, step: dict[str, Any], outputs: Sequence[Any] | Mapping[int, Any]) -> Any:
         """One attempt on behalf of a function that keeps the outputs itself."""
         self.outputs = dict(outputs if isinstance(outputs, Mapping) else enumerate(outputs))
+        needed = step["input"].get("from")
+        if needed is not None and needed not in self.outputs:
+            raise BadInput(f"`done` held no output of step {needed}, and {step['tool']} needs it")
         self._attempt(step)
         return self.outputs[step["idx"]]
 

@@ -122,7 +122,8 @@ def _child(publish: Callable[..., Any], asked: dict[str, Any], notes: int) -> No
 def _message(error: BaseException) -> str:
     try:
         if isinstance(error, OSError) and error.errno and error.filename is not None:
-            return f"{error.strerror}: {os.path.basename(os.fsdecode(error.filename))}"
+            taken = isinstance(error, FileExistsError) and error.filename2  # of a link: its name
+            return f"{error.strerror}: {os.path.basename(os.fsdecode(taken or error.filename))}"
         return str(error)[:300]
     except BaseException:  # its __str__ raised
         return "(its message cannot be printed)"
@@ -169,7 +170,7 @@ class Recorder:
 
         def wrapped(*args: Any, **more: Any) -> Any:
             self._reach()
-            event = {"call": call, **look(*args)}
+            event = {"call": call, **look(*args, **more)}
             if event.get("final") and self.plant is not None:
                 self._let_another_publish()
             try:
@@ -223,7 +224,7 @@ class Recorder:
             _write(fd, text.encode())
             _close(fd)
 
-    def _nothing(self, *_: object) -> dict[str, Any]:
+    def _nothing(self, *_: object, **__: object) -> dict[str, Any]:
         return {}
 
     def _of_descriptor(self, fd: Any) -> dict[str, Any]:
@@ -232,15 +233,31 @@ class Recorder:
         right = folder and os.path.samestat(about, _stat(self.folder))
         return {"folder": folder, "right": right, "inode": about.st_ino, "size": about.st_size}
 
-    def _of_two_names(self, old: Any, new: Any) -> dict[str, Any]:
-        old, new = (os.path.realpath(os.fsdecode(path)) for path in (old, new))
+    def _of_two_names(
+        self,
+        src: Any,
+        dst: Any,
+        *,
+        src_dir_fd: int | None = None,
+        dst_dir_fd: int | None = None,
+        **_: object,
+    ) -> dict[str, Any]:
+        """The parameters have the names that `os.link` and `os.rename` give them."""
+        old, new = self._path(src, src_dir_fd), self._path(dst, dst_dir_fd)
         home = os.path.dirname(self.final)
         found = {"final": new == self.final, "inside": os.path.dirname(old) == home}
         try:
-            about = _stat(old)
+            about = _stat(src, dir_fd=src_dir_fd)
         except OSError:
             return found
         return {**found, "inode": about.st_ino, "size": about.st_size}
+
+    def _path(self, name: Any, dir_fd: int | None) -> str:
+        """A name seen from an open folder is one of this folder, or of a folder nobody asks for."""
+        path: str = os.fsdecode(name)
+        if dir_fd is not None and os.path.samestat(_fstat(dir_fd), _stat(self.folder)):
+            path = os.path.join(self.folder, path)
+        return os.path.realpath(path)
 
 
 if __name__ == "__main__":

@@ -15,3 +15,5 @@ kinds = [
 ]
 # %% wrong: Write a list of kinds
 kinds = "step_started"
+# %% wrong: No event is called 'step_start'; there are
+kinds = ["task_created", "run_started", "step_start", "step_finished", "step_start"]

@@ -69,3 +69,23 @@ def take_steps(steps, call):
     for step in steps[len(done) :]:
         done.append(call(step, done))
         open("memory.json", "w").write(json.dumps(done))
+# %% wrong: was started after that called write_artifact again
+def take_steps(steps, call):
+    import json
+    from pathlib import Path
+
+    memory = Path("memory.json")
+    done = json.loads(memory.read_text()) if memory.exists() else []
+    for step in steps[len(done) :]:
+        memory.write_text(json.dumps(done))
+        done.append(call(step, done))
+# %% wrong: `done` held no output of step 0
+def take_steps(steps, call):
+    from pathlib import Path
+
+    memory = Path("memory.txt")
+    count = int(memory.read_text()) if memory.exists() else 0
+    done = []
+    for number, step in enumerate(steps[count:], start=count + 1):
+        done.append(call(step, done))
+        memory.write_text(str(number))

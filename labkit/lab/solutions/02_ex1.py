@@ -18,3 +18,6 @@ def count_words(input, ctx, idem_key):
 def count_words(input, ctx, idem_key):
     text = json.loads(lab.journal().steps().output[0])["text"]
     return {"words": len(text.split())}
+# %% wrong: Your function raised KeyError: 'texts' in the first run; mend it
+def count_words(input, ctx, idem_key):
+    return {"words": len(ctx[0]["texts"].split())}

@@ -17,7 +17,7 @@ query = """
       AND seq = (SELECT max(seq) FROM journal AS j
                  WHERE j.task_id = last.task_id AND j.run_id = last.run_id
                    AND kind NOT IN ('task_done', 'task_failed'))"""
-# %% wrong: This row is missing: task_id notes, run_id aaaaaaa1, kind step_started
+# %% wrong: kind step_started. Two tasks have a run aaaaaaa1: a run is named by task_id and run_id
 query = """
     SELECT task_id, run_id, kind FROM journal
     WHERE seq IN (SELECT max(seq) FROM journal WHERE run_id IS NOT NULL GROUP BY run_id)

@@ -40,3 +40,10 @@ took = """
       ON e.task_id = s.task_id AND e.run_id = s.run_id
      AND e.step_idx = s.step_idx AND e.attempt = s.attempt
     WHERE s.kind = 'step_started' AND e.kind = 'step_finished'"""
+# %% wrong: Another task wrote between the two
+took = """
+    SELECT s.task_id, s.run_id, s.step_idx, s.attempt, e.ts - s.ts AS seconds
+    FROM journal AS s JOIN journal AS e
+      ON e.seq = s.seq + 1 AND e.task_id = s.task_id
+    WHERE s.kind = 'step_started'
+      AND e.kind IN ('step_finished', 'step_error')"""

@@ -10,3 +10,5 @@ broken_places = ["before_effect:3", "after_effect:3", "before_effect:5", "after_
 broken_places = ["after_effect:3", "after_commit:3", "after_effect:5", "after_commit:5"]
 # %% wrong: 'after_effect:6' is no place
 broken_places = ["after_effect:4", "after_effect:6"]
+# %% wrong: Give a list of places
+broken_places = "after_effect:3"

@@ -18,3 +18,11 @@ def paid(point, idx, steps):
 # %% wrong: the second run buys it again
 def paid(point, idx, steps):
     return sum(step["tool"] == "summarize" for step in steps)
+# %% wrong: Steps 2 and 3 each need an answer, killed or not
+def paid(point, idx, steps):
+    return sum(step["tool"] == "summarize" for step in steps[idx + 1 :])
+# %% wrong: no other is bought twice
+def paid(point, idx, steps):
+    needed = sum(step["tool"] == "summarize" for step in steps)
+    again = sum(step["tool"] == "summarize" for step in steps[: idx + 1])
+    return needed + again * (point == "after_effect")
