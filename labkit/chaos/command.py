@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,8 @@ from labkit.chaos import faults, points, syscalls
 from labkit.chaos.examples.restart import creating, restart
 from labkit.chaos.kill import Injury, sweep, try_injuries
 from labkit.chaos.points import FastWorkshop
-from labkit.chaos.scenario import Scenario, Workshop, scratch
-from labkit.chaos.verdict import Report, Verdict
+from labkit.chaos.scenario import TIMEOUT_S, NotDelivered, Scenario, Workshop, scratch
+from labkit.chaos.verdict import UNKNOWN, Report, Verdict, one_line
 from labkit.errors import UsageError
 
 __all__ = ["main"]
@@ -33,12 +34,18 @@ USAGE = """usage: labkit chaos COMMAND [OPTION]...
   powerloss  every image that a power cut can leave of one run
   replay     one trial again, its folder kept: labkit chaos replay ADDRESS --how HOW ...
   mutants    agents that are broken on purpose, against the suite that must catch them
-  examples   four programs, one table
+  examples   the same task in five programs, one table
 
 The program: --run CMD [--setup CMD] [--check CMD] [--witness FILE] [--file PATTERN]...
 [--material FOLDER], or --subject restart|create, the lab's own agent (that is meant without any).
 `labkit chaos sweep --help` lists all options. Exit: 0 held, 1 broken, 2 unknown.
 """
+
+
+NO_POINTS = """note: the run reaches no crash point (AGENT_CRASH_AT names one). For a program that
+has none: --how syscalls (needs strace), or --how random"""
+NOT_THE_PROGRAM = ("--how", "--every", "--number", "--seed", "--csv", "--images")
+NO_CALLS = "note: the run changes nothing in its folder, so there is nowhere to break it"
 
 
 class Way(NamedTuple):
@@ -65,13 +72,29 @@ def main(argv: list[str]) -> int:
     if command not in ("sweep", "twice", "faults", "powerloss", "replay"):
         raise UsageError(f"there is no `labkit chaos {command}`; see labkit chaos --help")
     asked = _parse(command, rest)
-    if command == "replay":
-        return _replay(asked, rest)
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: what runs is ended, what lies is removed
+    try:
+        return _replay(asked, rest) if command == "replay" else _break(command, asked, rest)
+    except NotDelivered as why:  # while the run was recorded
+        print(one_line(f"{UNKNOWN}: {why}"))
+        return 2
+
+
+def _leave(signum: int, _: object) -> None:
+    raise SystemExit(128 + signum)
+
+
+def _break(command: str, asked: argparse.Namespace, rest: list[str]) -> int:
     with _workshop(asked) as workshop:
         if command == "powerloss":
+            _note(workshop, asked)
             return _lose_power(workshop, asked, rest)
+        _note(workshop, asked)
         plan = _plan(command, workshop, asked)
         report = _watched(workshop, plan[:: asked.every])
+    if not plan:
+        print(NO_POINTS if asked.how == "points" else NO_CALLS, file=sys.stderr)
     return _tell(report, command, asked, rest)
 
 
@@ -112,7 +135,7 @@ def _plan(
 
 
 def _parse(command: str, argv: list[str]) -> argparse.Namespace:
-    parser = _Parser(prog=f"labkit chaos {command}", add_help=True)
+    parser = _Parser(prog=f"labkit chaos {command}", allow_abbrev=False)
     if command == "replay":
         parser.add_argument("address", help="as a verdict names it")
     parser.set_defaults(how=command)
@@ -121,12 +144,20 @@ def _parse(command: str, argv: list[str]) -> argparse.Namespace:
         ways = [*WAYS, "powerloss"]
     usual = {"twice": "syscalls", "replay": None}.get(command, "points")
     if command in ("sweep", "twice", "replay"):
-        parser.add_argument("--how", choices=ways, default=usual, required=usual is None)
+        what = f"where it is broken; {usual}" if usual else "as the verdict names it"
+        needed = usual is None
+        parser.add_argument("--how", choices=ways, default=usual, required=needed, help=what)
     parser.add_argument("--run", metavar="CMD", help="what is broken, then run until it ends")
     parser.add_argument("--setup", metavar="CMD", default="", help="runs unharmed before")
-    parser.add_argument("--check", metavar="CMD", default="", help="0 held, 1 broken")
-    parser.add_argument("--witness", metavar="FILE", default="", help="a line for each effect")
-    parser.add_argument("--file", metavar="PATTERN", action="append", default=[], dest="files")
+    parser.add_argument("--check", metavar="CMD", default="", help="0 held, 1 broken, else unknown")
+    parser.add_argument(
+        "--witness", metavar="FILE", default="",
+        help="a line for each effect, in the folder; without it the file that $WITNESS names",
+    )  # fmt: skip
+    parser.add_argument(
+        "--file", metavar="PATTERN", action="append", default=[], dest="files",
+        help="must be there at the end, as after the unharmed run",
+    )  # fmt: skip
     parser.add_argument(
         "--clean-exit", metavar="N", type=int, action="append", default=[], dest="clean_exits",
         help="an exit code for a storage fault; without it any failure will do",
@@ -134,9 +165,13 @@ def _parse(command: str, argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--material", metavar="FOLDER", help="is copied into each trial")
     parser.add_argument("--subject", choices=list(SUBJECTS), default="restart")
     parser.add_argument("--every", type=_positive, default=1, metavar="N", help="each N-th trial")
-    parser.add_argument("--number", type=_positive, default=300, help="of trials by chance")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--images", type=_positive, default=1500, help="of a power cut, at most")
+    parser.add_argument("--number", type=_positive, default=300, help="of trials by chance; 300")
+    parser.add_argument("--seed", type=int, default=0, help="of all that is by chance; 0")
+    parser.add_argument(
+        "--timeout", type=_positive, default=int(TIMEOUT_S), metavar="S",
+        help="seconds that any command may take; 30",
+    )  # fmt: skip
+    parser.add_argument("--images", type=_positive, default=1500, help="of a power cut; 1500")
     parser.add_argument("--csv", metavar="FILE", help="writes a row for each trial")
     return parser.parse_args(argv)
 
@@ -153,10 +188,10 @@ def _positive(text: str) -> int:
 
 
 def _scenario(asked: argparse.Namespace) -> Scenario:
-    if not asked.run:
+    if asked.run is None:
         if asked.setup or asked.check or asked.witness or asked.files or asked.material:
             raise UsageError("--run says which program is to be broken; it is missing")
-        scenario = SUBJECTS[asked.subject]()
+        scenario = SUBJECTS[asked.subject]()._replace(timeout_s=asked.timeout)
         # A power cut must not take back what was told, so then the agent tells where it is.
         told = "labkit.chaos.telling" if asked.how == "powerloss" else "labkit.restart"
         return scenario._replace(run=[w if w != "labkit.restart" else told for w in scenario.run])
@@ -164,9 +199,11 @@ def _scenario(asked: argparse.Namespace) -> Scenario:
     if material and not material.is_dir():
         raise UsageError(f"--material {asked.material}: there is no such folder")
     setup, run, check = (_split(text) for text in (asked.setup, asked.run, asked.check))
+    if not run or not run[0]:
+        raise UsageError("--run is empty; it says which program is to be broken")
     return Scenario(
         run=run, setup=setup, check=check, witness=asked.witness, files=asked.files,
-        material=material, clean_exits=asked.clean_exits,
+        material=material, clean_exits=asked.clean_exits, timeout_s=asked.timeout,
     )  # fmt: skip
 
 
@@ -175,6 +212,15 @@ def _split(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise UsageError(f"cannot read {text!r}: {error}; close the quote") from None
+
+
+def _note(workshop: Workshop, asked: argparse.Namespace) -> None:
+    """What makes a `held` worth less than it looks."""
+    if workshop.code:
+        print(f"note: the unharmed run exits {workshop.code}", file=sys.stderr)
+    if asked.run is not None and not (asked.check or asked.files or workshop.left.effects):
+        what = "there is no --check and no --file, and the run writes no line to $WITNESS"
+        print(f"note: {what}: held only means that it ends again", file=sys.stderr)
 
 
 @contextmanager
@@ -218,7 +264,7 @@ def _without_how(argv: Sequence[str]) -> list[str]:
     kept, skip = [], False
     for word in argv:
         name, _, value = word.partition("=")
-        if name in ("--how", "--every", "--number", "--seed", "--csv", "--images"):
+        if name in NOT_THE_PROGRAM:
             skip = not value
         elif skip:
             skip = False
@@ -244,7 +290,7 @@ def _nobody_looks(verdict: Verdict) -> None:
 def _acknowledged(asked: argparse.Namespace) -> Any:
     from labkit.chaos import powerloss
 
-    return None if asked.run else powerloss.restart_kept
+    return powerloss.restart_kept if asked.run is None else None
 
 
 def _replay(asked: argparse.Namespace, argv: list[str]) -> int:

@@ -28,6 +28,8 @@ from labkit.errors import StorageFault
 
 __all__ = ["ForkServer", "module_of"]
 
+PR_SET_CHILD_SUBREAPER = 36
+TAIL = 1 << 16  # what is read of a long output
 # What an agent imports that does not look at its folder or environment while it is imported.
 FIRST = (
     "getopt", "hashlib", "json", "runpy", "sqlite3", "labkit.clock", "labkit.crashpoints",
@@ -79,6 +81,14 @@ class ForkServer:
             raise TimeoutError(f"it had not ended after {timeout_s:g} s")
         return int(status), str(said)
 
+    @property
+    def is_alive(self) -> bool:
+        return self._guarded.poll() is None
+
+    def kill(self) -> None:
+        """Ends the program that runs: `call` raises StorageFault then."""
+        self._guarded.kill()
+
     def close(self) -> None:
         os.close(self._requests)
         self._guarded.kill()
@@ -101,6 +111,7 @@ class ForkServer:
 def _serve(requests: IO[str]) -> None:
     for name in FIRST:
         import_module(name)
+    _adopt_orphans()
     gc.freeze()  # a child's collector then leaves these pages shared
     output = (
         os.memfd_create("output") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
@@ -114,9 +125,29 @@ def _serve(requests: IO[str]) -> None:
             requests.close()
             _become(request, output)
         status = _wait(pid, request["s"])
-        said = os.pread(output, 1 << 16, 0).decode("utf-8", "replace")
+        _end_orphans()
+        end = os.lseek(output, 0, os.SEEK_END)
+        said = os.pread(output, TAIL, max(0, end - TAIL)).decode("utf-8", "replace")
         sys.stdout.write(json.dumps([status, said]) + "\n")
         sys.stdout.flush()
+
+
+def _adopt_orphans() -> None:
+    """What a program leaves running becomes a child of this process, where Linux allows it."""
+    with suppress(OSError, AttributeError, ImportError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_orphans() -> None:
+    """Ends what the program left running, as a guard does: a kill means all of the program."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    with suppress(OSError):  # there are no children
+        while True:
+            for pid in children.read_text(encoding="ascii").split():
+                os.kill(int(pid), signal.SIGKILL)
+            os.waitpid(-1, 0)
 
 
 def _wait(pid: int, timeout_s: float) -> int | None:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from labkit.chaos.scenario import Broken, NotDelivered, Trial, Workshop
 from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict
+from labkit.errors import LabkitError, StorageFault, describe
 
 __all__ = ["Injury", "sweep", "try_injuries"]
 
@@ -43,6 +44,12 @@ def try_injuries(workshop: Workshop, injuries: Sequence[Injury], *, keep: bool =
         return Verdict(how, address, *workshop.judge(trial), delivered)
     except NotDelivered as why:
         return Verdict(how, address, UNKNOWN, str(why), delivered)
+    except (
+        OSError,
+        LabkitError,
+        StorageFault,
+    ) as error:  # of one trial: the others go on
+        return Verdict(how, address, UNKNOWN, describe(error), delivered)
     except Broken as why:
         return Verdict(how, address, BROKEN, str(why), True)
     finally:
@@ -55,7 +62,8 @@ def sweep(
     plan: Iterable[Sequence[Injury]],
     on_end: Callable[[Verdict], object] | None = None,
 ) -> Report:
-    """One trial on each core at a time. The threads only wait for processes."""
+    """One trial on each core at a time. The threads only wait for processes. What interrupts it
+    ends the trials that run."""
     planned = list(plan)
 
     def one(injuries: Sequence[Injury]) -> Verdict:
@@ -65,4 +73,8 @@ def sweep(
         return verdict
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return Report(len(planned), tuple(pool.map(one, planned)))
+        try:
+            return Report(len(planned), tuple(pool.map(one, planned)))
+        except BaseException:  # Ctrl-C: the pool would wait for the trials that run
+            workshop.running.stop()
+            raise

@@ -21,7 +21,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.chaos.forkserver import ForkServer, module_of
-from labkit.chaos.scenario import Argv, Broken, Ended, NotDelivered, Scenario, Trial, Workshop
+from labkit.chaos.scenario import (
+    Argv,
+    Broken,
+    Ended,
+    NotDelivered,
+    Scenario,
+    Trial,
+    Workshop,
+    end_escaped,
+)
 from labkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,20 +92,23 @@ class FastWorkshop(Workshop):
             raise
 
     def make_trial(self) -> Trial:
-        trial = FastTrial(self.scenario, self.root, self.bytecode, self.prepared)
+        trial = FastTrial(self.scenario, self.root, self.bytecode, self.prepared, self.running)
         trial.server = self._server()
         return trial
 
     def _server(self) -> ForkServer:
-        if not hasattr(self._mine, "server"):
+        # A program that kills its whole process group takes the helper along.
+        if not hasattr(self._mine, "server") or not self._mine.server.is_alive:
             self._mine.server = ForkServer(self.scenario.environ)
             self._servers.append(self._mine.server)
+            self.running.ends.append(self._mine.server.kill)
         server: ForkServer = self._mine.server
         return server
 
     def close(self) -> None:
         while self._servers:
             self._servers.pop().close()
+        end_escaped(self.root)
 
     def __enter__(self) -> FastWorkshop:
         return self
@@ -241,10 +253,16 @@ class Random(NamedTuple):
 
 def waits(workshop: Workshop, number: int, seed: int) -> list[Random]:
     """`number` kills at times up to 0.7 of what a whole run took; as many seeds from `seed` on."""
-    with workshop.open() as trial:
+    took: list[float] = []
+
+    def measure(process: Guarded) -> None:  # from where a kill waits too: without the guard's start
         began = time.monotonic()
-        trial.call(trial.scenario.run, lambda process: None)
-        longest_s = 0.7 * (time.monotonic() - began)  # a kill after the end shows nothing
+        process.wait(workshop.scenario.timeout_s)
+        took.append(time.monotonic() - began)
+
+    with workshop.open() as trial:
+        trial.call(trial.scenario.run, measure)
+    longest_s = 0.7 * took[0]  # a kill after the end shows nothing
     return [Random(seed + n, longest_s) for n in range(number)]
 
 

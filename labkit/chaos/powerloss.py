@@ -132,7 +132,7 @@ def lose_power(
     """
     try:
         recording = record_files(workshop, tracer)
-    except NotDelivered as why:
+    except (NotDelivered, OSError) as why:  # OSError: it removed what was to be read
         return _doubtful((str(why),))
     if recording.doubts:
         return _doubtful(recording.doubts)
@@ -156,7 +156,7 @@ def try_one(
     if recording is None:
         try:
             recording = record_files(workshop)
-        except NotDelivered as why:
+        except (NotDelivered, OSError) as why:
             recording = Recording(Disk(Start({}, {}, {}), ()), (str(why),), ())
     if recording.doubts:
         return _doubtful(recording.doubts).report.verdicts[0]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -25,6 +26,7 @@ __all__ = ["Broken", "Ended", "Left", "NotDelivered", "Scenario", "Trial", "Work
 
 TIMEOUT_S = 30.0
 OUTPUT_MAX = 400
+TAIL = 1 << 16  # what is read of a long output
 Argv = Sequence[str]
 Check = Callable[[Path], Iterable[str]] | Argv
 
@@ -82,15 +84,21 @@ class Trial:
     """
 
     def __init__(
-        self, scenario: Scenario, root: Path, bytecode: Path, prepared: Path | None = None
+        self,
+        scenario: Scenario,
+        root: Path,
+        bytecode: Path,
+        prepared: Path | None = None,
+        running: Running | None = None,
     ) -> None:
         self.scenario = scenario
         self.root = Path(tempfile.mkdtemp(prefix="trial-", dir=root))
+        self.running, self._started = running, False
         self.folder, self.witness = self.root / "folder", self.root / "witness"
         if prepared:
             shutil.copytree(prepared, self.root, symlinks=True, dirs_exist_ok=True)
         elif isinstance(scenario.material, Path):
-            shutil.copytree(scenario.material, self.folder)
+            _copy(scenario.material, self.folder)
         else:
             _write(scenario.material or {}, self.folder)
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -111,8 +119,11 @@ class Trial:
     ) -> Ended:
         """Runs a command to its end in the folder, and `meanwhile` what may end it early.
 
-        Raises NotDelivered if it takes too long.
+        Raises NotDelivered if it takes too long, or if nothing can run since the folder is gone.
         """
+        if not self.folder.is_dir():
+            raise NotDelivered("the folder of the trial is gone: the program removed it")
+        self._started = True
         with tempfile.TemporaryFile() as output:
             try:
                 process = guard.start(
@@ -121,15 +132,14 @@ class Trial:
                 )  # fmt: skip
             except OSError as error:
                 raise NotFound(f"cannot start {argv[0]}: {error.strerror}") from None
-            with process:
+            with process, self.running.holding(process) if self.running else nullcontext():
                 if meanwhile:
                     meanwhile(process)
                 try:
                     code = process.wait(self.scenario.timeout_s)
                 except subprocess.TimeoutExpired:
-                    took = f"`{' '.join(argv)}` had not ended after {self.scenario.timeout_s:g} s"
-                    raise NotDelivered(took) from None
-            output.seek(0)
+                    raise NotDelivered(_too_long(argv, self.scenario.timeout_s)) from None
+            output.seek(max(0, output.seek(0, os.SEEK_END) - TAIL))
             return Ended(code, output.read().decode("utf-8", "replace").strip()[-OUTPUT_MAX:])
 
     def set_up(self) -> None:
@@ -146,11 +156,11 @@ class Trial:
         raise NotDelivered(f"the run has not ended after {restarts}: {ended.said}")
 
     def look(self) -> Left:
-        """What is left, seen from outside."""
+        """What is left, seen from outside. Raises NotDelivered if no witness can be read."""
         witness = self.folder / self.scenario.witness if self.scenario.witness else self.witness
         lines: list[str] = []
-        with suppress(FileNotFoundError):
-            lines = witness.read_text(encoding="utf-8", errors="replace").splitlines()
+        if os.path.lexists(witness):
+            lines = _lines_of(witness)
         found = (
             path.relative_to(self.folder).as_posix()
             for pattern in self.scenario.files
@@ -171,6 +181,8 @@ class Trial:
         return outcome, f"the check exits {ended.code}: {ended.said}" if ended.code else ""
 
     def close(self) -> None:
+        if self._started:
+            end_escaped(self.root)
         shutil.rmtree(self.root, ignore_errors=True)
 
     def __enter__(self) -> Trial:
@@ -185,17 +197,51 @@ class Trial:
         self.close()
 
 
+class Running:
+    """The commands that run now, so that all of them can be ended when nobody waits any more."""
+
+    def __init__(self) -> None:
+        self._processes: set[Guarded] = set()
+        self._stopped = False
+        self.ends: list[Callable[[], None]] = []
+
+    @contextmanager
+    def holding(self, process: Guarded) -> Iterator[None]:
+        """Raises NotDelivered if no command is to run any more."""
+        self._processes.add(process)
+        try:
+            if self._stopped:
+                raise NotDelivered("interrupted")
+            yield
+        finally:
+            self._processes.discard(process)
+
+    def stop(self) -> None:
+        self._stopped = True
+        for process in list(self._processes):
+            process.kill()
+        for end in self.ends:
+            end()
+
+
 class Workshop:
     """A scenario with its unharmed reference. Raises UsageError if not even that one holds."""
 
     def __init__(self, scenario: Scenario, root: Path) -> None:
         self.scenario, self.root = scenario, root
-        self.bytecode, self.prepared = root / "bytecode", None
-        with self.open() as trial:
-            self.prepared = _keep(trial)
-            self.code = trial.call(scenario.run).code
-            outcome, reason = trial.check()  # first: it may run the program further
-            self.left = trial.look()
+        self.bytecode, self.prepared, self.running = root / "bytecode", None, Running()
+        try:
+            with self.open() as trial:
+                self.prepared = _keep(trial)
+                ended = trial.call(scenario.run)
+                self.code = ended.code
+                outcome, reason = trial.check()  # first: it may run the program further
+                self.left = trial.look()
+        except NotDelivered as why:
+            raise UsageError(f"not even the unharmed run holds: {why}") from None
+        if self.code < 0:  # nobody could tell that from a kill
+            said = f"signal {-self.code} ends it: {ended.said}"
+            raise UsageError(f"not even the unharmed run holds: {said}")
         if outcome != "held":
             raise UsageError(f"not even the unharmed run holds: {reason}")
 
@@ -208,7 +254,7 @@ class Workshop:
 
     def make_trial(self) -> Trial:
         """A fresh trial; as the setup left it, where that is kept."""
-        return Trial(self.scenario, self.root, self.bytecode, self.prepared)
+        return Trial(self.scenario, self.root, self.bytecode, self.prepared, self.running)
 
     def judge(self, trial: Trial) -> tuple[str, str]:
         """What is left against the reference: an outcome, and the faults in words."""
@@ -226,6 +272,39 @@ def _write(texts: Mapping[str, str], folder: Path) -> None:
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _copy(material: Path, folder: Path) -> None:
+    """What links lead to is copied too: a trial must not write to the original through a link."""
+    try:
+        shutil.copytree(material, folder, ignore_dangling_symlinks=True)
+    except (shutil.Error, OSError) as error:
+        first = error.args[0][0] if isinstance(error, shutil.Error) else (error.filename, "", error)
+        raise UsageError(f"the material cannot be copied: {first[0]}: {first[2]}") from None
+
+
+def _lines_of(witness: Path) -> list[str]:
+    try:
+        if not witness.is_file():  # reading a FIFO would wait for ever
+            raise NotDelivered("the witness is no file any more")
+        return witness.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise NotDelivered(f"the witness cannot be read: {error.strerror}") from None
+
+
+def _too_long(argv: Argv, timeout_s: float) -> str:
+    told = argv[argv.index("--") + 1 :] if argv[0] == "strace" and "--" in argv else argv
+    return f"`{' '.join(told)}` had not ended after {timeout_s:g} s"
+
+
+def end_escaped(root: Path) -> None:
+    """Ends what left its process group to outlive its trial: it still has the trial's WITNESS in
+    its environment. Where there is no /proc nothing is found."""
+    mine = b"\0WITNESS=" + os.fsencode(root) + b"/"
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mine in b"\0" + (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def _compare(seen: Counter[str], wanted: Counter[str]) -> list[str]:

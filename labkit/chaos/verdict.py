@@ -26,7 +26,8 @@ class Verdict(NamedTuple):
     replay: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.outcome}: {self.how} {self.address}: {self.reason or 'all held'}"]
+        said = f"{self.outcome}: {self.how} {self.address}: {self.reason or 'all held'}"
+        lines = [one_line(said)]
         return "\n".join([*lines, f"    {self.replay}"] if self.replay else lines)
 
 
@@ -65,7 +66,13 @@ class Report(NamedTuple):
         import pandas as pd
 
         columns = ["how", "address", "outcome", "delivered", "reason", "replay"]
-        return pd.DataFrame([v._asdict() for v in self.verdicts], columns=columns)
+        rows = [v._asdict() | {"reason": one_line(v.reason)} for v in self.verdicts]
+        return pd.DataFrame(rows, columns=columns)
+
+
+def one_line(text: str) -> str:
+    """Harmless on a terminal: a reason can hold whatever the program said, or named a file."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def add(reports: Iterable[Report]) -> Report:
