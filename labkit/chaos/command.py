@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from labkit.chaos import faults, points, syscalls
@@ -20,7 +21,7 @@ from labkit.chaos.examples.restart import creating, restart
 from labkit.chaos.kill import Injury, sweep, try_injuries
 from labkit.chaos.points import FastWorkshop
 from labkit.chaos.scenario import TIMEOUT_S, NotDelivered, Scenario, Workshop, scratch
-from labkit.chaos.verdict import UNKNOWN, Report, Verdict, one_line
+from labkit.chaos.verdict import HELD, UNKNOWN, Report, Verdict, one_line
 from labkit.errors import UsageError
 
 __all__ = ["main"]
@@ -201,6 +202,9 @@ def _scenario(asked: argparse.Namespace) -> Scenario:
     setup, run, check = (_split(text) for text in (asked.setup, asked.run, asked.check))
     if not run or not run[0]:
         raise UsageError("--run is empty; it says which program is to be broken")
+    for name in [asked.witness or "witness", *asked.files]:
+        if not name or name.startswith("/") or ".." in name.split("/"):
+            raise UsageError(f"{name!r}: a path within the trial's folder is needed")
     return Scenario(
         run=run, setup=setup, check=check, witness=asked.witness, files=asked.files,
         material=material, clean_exits=asked.clean_exits, timeout_s=asked.timeout,
@@ -214,8 +218,27 @@ def _split(text: str) -> list[str]:
         raise UsageError(f"cannot read {text!r}: {error}; close the quote") from None
 
 
+def _holds_before(workshop: Workshop) -> bool:
+    with workshop.open() as trial, suppress(NotDelivered):
+        return trial.check()[0] == HELD
+    return False
+
+
 def _note(workshop: Workshop, asked: argparse.Namespace) -> None:
-    """What makes a `held` worth less than it looks."""
+    """What makes a `held` worth less than it looks. Raises UsageError where it is worth nothing."""
+    effects = workshop.left.effects
+    if asked.witness and not effects:
+        raise UsageError(f"--witness {asked.witness}: the unharmed run writes no line to it")
+    for pattern in asked.files:
+        if "**" not in pattern and not any(
+            PurePath(name).match(pattern) for name in workshop.left.files
+        ):
+            raise UsageError(f"--file {pattern}: the unharmed run leaves no such file")
+    if asked.check and _holds_before(workshop):
+        print("note: --check holds before the run too, so it proves little", file=sys.stderr)
+    if often := [key for key, count in effects.items() if count > 1]:
+        told = "the key of an effect is the first word of its line"
+        print(one_line(f"note: {told}; {often[0]} is there twice, unharmed"), file=sys.stderr)
     if workshop.code:
         print(f"note: the unharmed run exits {workshop.code}", file=sys.stderr)
     if asked.run is not None and not (asked.check or asked.files or workshop.left.effects):
@@ -293,16 +316,25 @@ def _acknowledged(asked: argparse.Namespace) -> Any:
     return powerloss.restart_kept if asked.run is None else None
 
 
+def _try_again(workshop: Workshop, asked: argparse.Namespace) -> Verdict:
+    if asked.how == "powerloss":
+        from labkit.chaos import powerloss
+
+        return powerloss.try_one(workshop, asked.address, _acknowledged(asked))
+    injuries = WAYS[asked.how].find(workshop, asked.address)
+    if not injuries:
+        raise UsageError("the address is empty; it is the word after `replay` in a verdict")
+    return try_injuries(workshop, injuries, keep=True)
+
+
 def _replay(asked: argparse.Namespace, argv: list[str]) -> int:
     root = Path(tempfile.mkdtemp(prefix="labkit-chaos-", dir=scratch()))
-    with FastWorkshop(_scenario(asked), root) as workshop:
-        if asked.how == "powerloss":
-            from labkit.chaos import powerloss
-
-            verdict = powerloss.try_one(workshop, asked.address, _acknowledged(asked))
-        else:
-            injuries = WAYS[asked.how].find(workshop, asked.address)
-            verdict = try_injuries(workshop, injuries, keep=True)
+    try:
+        with FastWorkshop(_scenario(asked), root) as workshop:
+            verdict = _try_again(workshop, asked)
+    except BaseException:  # then there is nothing to look at
+        shutil.rmtree(root, ignore_errors=True)
+        raise
     print(verdict)
     print(f"    all of it is kept in {root}")
     return Report(1, (verdict,)).exit_code

@@ -47,7 +47,7 @@ from labkit.chaos.forkserver import ForkServer, module_of
 from labkit.chaos.recording import Recording, record_files
 from labkit.chaos.scenario import NotDelivered, Trial, Workshop
 from labkit.chaos.tracing import STRACE
-from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict
+from labkit.chaos.verdict import BROKEN, UNKNOWN, Report, Verdict, one_line
 from labkit.errors import UsageError, describe
 
 __all__ = [
@@ -106,7 +106,9 @@ class Losses(NamedTuple):
 
     def __str__(self) -> str:
         if self.doubts:
-            return f"no image was built, the recording has doubts: {'; '.join(self.doubts)}"
+            return one_line(
+                f"no image was built, the recording has doubts: {'; '.join(self.doubts)}"
+            )
         return (
             f"{self.images} distinct images of {self.cuts} cuts in {self.report.planned} trials: "
             f"{self.asked} asked for what was acknowledged, "

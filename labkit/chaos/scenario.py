@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -26,6 +27,8 @@ __all__ = ["Broken", "Ended", "Left", "NotDelivered", "Scenario", "Trial", "Work
 
 TIMEOUT_S = 30.0
 OUTPUT_MAX = 400
+FREE_MIN = 1 << 18  # bytes
+ESCAPED_S = 2.0
 TAIL = 1 << 16  # what is read of a long output
 Argv = Sequence[str]
 Check = Callable[[Path], Iterable[str]] | Argv
@@ -265,6 +268,8 @@ class Workshop:
         faults += [f"{name} is gone" for name in sorted(self.left.files - left.files)]
         if outcome != "unknown" and faults:
             outcome = "broken"
+        if outcome == "broken" and _is_full(trial.root):
+            return "unknown", f"the kit's own storage is full, {trial.root}: {'; '.join(faults)}"
         return outcome, "; ".join(faults)
 
 
@@ -301,10 +306,25 @@ def end_escaped(root: Path) -> None:
     """Ends what left its process group to outlive its trial: it still has the trial's WITNESS in
     its environment. Where there is no /proc nothing is found."""
     mine = b"\0WITNESS=" + os.fsencode(root) + b"/"
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mine in b"\0" + (process / "environ").read_bytes():
-                os.kill(int(process.name), signal.SIGKILL)
+    until = time.monotonic() + ESCAPED_S  # they may start others meanwhile
+    while any([_kill_if(mine, process) for process in Path("/proc").glob("[0-9]*")]):
+        if time.monotonic() > until:
+            return
+        time.sleep(0.005)
+
+
+def _kill_if(mine: bytes, process: Path) -> bool:
+    with suppress(OSError):
+        if mine in b"\0" + (process / "environ").read_bytes():
+            os.kill(int(process.name), signal.SIGKILL)
+            return True
+    return False
+
+
+def _is_full(folder: Path) -> bool:
+    """Then a program may have failed for want of space, which nobody injected."""
+    storage = os.statvfs(folder)
+    return storage.f_bavail * storage.f_frsize < FREE_MIN
 
 
 def _compare(seen: Counter[str], wanted: Counter[str]) -> list[str]:

@@ -185,8 +185,57 @@ def test_a_verdict_that_says_little_is_told_so(tmp_path: Path) -> None:
     ran = chaos(*words, "sh -c 'sleep 0.3; exit 3'", cwd=tmp_path)
     assert "held only means that it ends again" in ran.err
     assert "the unharmed run exits 3" in ran.err
+    ran = chaos(*words, "sh -c 'sleep 0.3'", "--check", "true", cwd=tmp_path)
+    assert "--check holds before the run too" in ran.err
     ran = chaos(*words, "sh -c 'sleep 0.3; echo a >> $WITNESS'", cwd=tmp_path)
     assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--witness", "typo"], "--witness typo: the unharmed run writes no line to it"),
+        (["--witness", "/w"], "'/w': a path within the trial's folder is needed"),
+        (["--file", "../a"], "'../a': a path within the trial's folder is needed"),
+        (["--file", ""], "'': a path within the trial's folder is needed"),
+        (["--file", "b*"], "--file b*: the unharmed run leaves no such file"),
+    ],
+)
+def test_what_is_compared_must_be_there_unharmed(
+    words: list[str], says: str, tmp_path: Path
+) -> None:
+    """Else every trial would be held by a slip of the pen."""
+    run = shlex.join(["sh", "-c", "echo a > a"])
+    ran = chaos("sweep", "--how", "random", "--run", run, *words, cwd=tmp_path)
+    assert (ran.code, ran.out) == (64, ""), ran
+    assert says in ran.err
+
+
+def test_keys_that_are_alike_are_told(tmp_path: Path) -> None:
+    """A lost one and a doubled one would make up for each other."""
+    run = shlex.join(["sh", "-c", "sleep 0.3; echo sent 1 >> $WITNESS; echo sent 2 >> $WITNESS"])
+    ran = chaos("sweep", "--how", "random", "--number", "1", "--run", run, cwd=tmp_path)
+    assert "the first word of its line; sent is there twice" in ran.err
+
+
+def test_storage_that_is_really_full_is_not_the_program_s_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Double(Nothing):
+        def strike(self, trial: Trial) -> None:
+            trial.call(["sh", "-c", "echo a >> $WITNESS"])
+
+    workshop = Workshop(sh("echo a >> $WITNESS"), tmp_path)
+    assert try_injuries(workshop, [Double()]).outcome == "broken"
+    monkeypatch.setattr("labkit.chaos.scenario.FREE_MIN", 1 << 60)
+    verdict = try_injuries(workshop, [Double()])
+    assert (verdict.outcome, "storage is full" in verdict.reason) == ("unknown", True)
+
+
+def test_an_empty_address_is_told(tmp_path: Path) -> None:
+    ran = chaos("replay", "", "--how", "points", "--run", "true", cwd=tmp_path)
+    assert (ran.code, ran.err.count("\n")) == (64, 1), ran
+    assert "the address is empty" in ran.err
 
 
 @needs_strace
