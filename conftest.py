@@ -26,7 +26,7 @@ USUAL = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handle
 
 # Notebooks that cannot run without strace: their cells, and the tests of them and their answers.
 NEEDS_STRACE = re.compile(
-    r"08-every-write\.ipynb|test_(run|solved)\.py.*\[08\]|test_its_solution_holds.*\[08\."
+    r"08-every-write\.ipynb|test_(run|solved)\.py.*\[08\]|test_(its_solution|every_wrong).*\[08\."
 )
 
 

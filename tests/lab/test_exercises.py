@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from labkit.lab import content
 from labkit.lab.checks import Judgement
 from labkit.lab.content import Exercise
 from labkit.lab.places import originals
+from labkit.lab.solutions import Wrong, read_answers
 from labkit.lab.solutions import __file__ as solutions_file
-from labkit.lab.solutions import read_answers
 
 ALL = content.exercises()
 KINDS = {"predict", "repair", "extend"}
@@ -54,19 +55,32 @@ def test_it_fails_as_shipped(exercise: Exercise) -> None:
 def test_its_solution_holds_and_wrong_answers_hear_why(
     exercise: Exercise, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Two of the wrong answers; `make proof` tries them all."""
     answers = read_answers(exercise.id)
     lab.begin(exercise.id[:2])
     capsys.readouterr()
     judgement = answer(exercise, answers.solution)
     assert judgement.verdict == "held", capsys.readouterr().out
     assert judgement.rule
+    reject(exercise, answers.wrong[:2])
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(300)
+@each
+def test_every_wrong_answer_hears_why(exercise: Exercise) -> None:
+    lab.begin(exercise.id[:2])
+    reject(exercise, read_answers(exercise.id).wrong)
+
+
+def reject(exercise: Exercise, answers: Sequence[Wrong]) -> None:
     reasons = set()
-    for wrong in answers.wrong:
+    for wrong in answers:
         judgement = answer(exercise, wrong.source)
         reasons.add(judgement.reason)
         assert judgement.verdict in ("broken", "not judged"), wrong.source
         assert wrong.says in " ".join(judgement.reason.split()), judgement
-    assert len(reasons) == len(answers.wrong) >= 2
+    assert len(reasons) == len(answers) >= 2
 
 
 @each
