@@ -93,6 +93,10 @@ def _break(command: str, asked: argparse.Namespace, rest: list[str]) -> int:
             return _lose_power(workshop, asked, rest)
         _note(workshop, asked)
         plan = _plan(command, workshop, asked)
+        if workshop.outside:
+            what = "which all trials share: their verdicts prove little"
+            told = f"note: the run writes {min(workshop.outside)}, {what}"
+            print(one_line(told), file=sys.stderr)
         report = _watched(workshop, plan[:: asked.every])
     if not plan:
         print(NO_POINTS if asked.how == "points" else NO_CALLS, file=sys.stderr)

@@ -232,6 +232,7 @@ class Workshop:
 
     def __init__(self, scenario: Scenario, root: Path) -> None:
         self.scenario, self.root = scenario, root
+        self.outside: set[str] = set()  # what a recorded run wrote elsewhere
         self.bytecode, self.prepared, self.running = root / "bytecode", None, Running()
         try:
             with self.open() as trial:

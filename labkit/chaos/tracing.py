@@ -85,6 +85,7 @@ class Reader:
         self._last: dict[int, int] = {}
         self._reading: set[int] = set()
         self._rest = ""
+        self._outside: dict[int, str] = {}
 
     def feed(self, text: str) -> Reader:
         *lines, self._rest = (self._rest + text).split("\n")
@@ -110,6 +111,17 @@ class Reader:
         """The calls that touch state in the folder."""
         return [call for at, call in enumerate(self.calls) if call.path and at not in self._reading]
 
+    @property
+    def outside(self) -> list[str]:
+        """What was opened for writing in no folder of the kit: all trials share that."""
+        kit = tuple(f"{os.path.dirname(os.path.dirname(root))}/" for root in self._roots)
+        return [
+            path
+            for at, path in self._outside.items()
+            if self.results[at][:1].isdigit()
+            and not path.startswith((*kit, "/dev/", "/proc/", "/sys/"))
+        ]
+
     def _number(self, pid: str) -> int:
         if pid not in self.pids:
             self.pids.append(pid)
@@ -131,6 +143,10 @@ class Reader:
         path = "" if name in STARTS else _path_of(name, rest, self._roots)
         if name.startswith("open") and not WRITES.search(NAMED.sub("", rest)):
             self._reading.add(len(self.calls))
+        elif name.startswith(("open", "creat")) and not path and (named := NAMED.search(rest)):
+            place = os.path.join(_plain(named[1] or ""), _plain(named[2]))
+            if place.startswith("/"):
+                self._outside[len(self.calls)] = place
         self._last[process] = len(self.calls)
         self.calls.append(Call(process, name, self._counts[process, name], path))
         self.results.append("")
@@ -209,4 +225,5 @@ def record(
         ended, reader = run_traced(trial, tracer=tracer)
     if ended.code != workshop.code:
         raise NotDelivered(f"the run exits {ended.code} while it is recorded: {ended.said}")
+    workshop.outside.update(reader.outside)
     return reader

@@ -239,6 +239,15 @@ def test_an_empty_address_is_told(tmp_path: Path) -> None:
 
 
 @needs_strace
+def test_what_all_trials_share_is_told(tmp_path: Path) -> None:
+    words = ["sweep", "--how", "syscalls", "--check", "test -e a", "--run"]
+    ran = chaos(*words, f"sh -c 'echo a > a; echo b > {tmp_path}/b'", cwd=tmp_path)
+    assert f"note: the run writes {tmp_path}/b, which all trials share" in ran.err, ran
+    ran = chaos(*words, "sh -c 'echo a > a; echo b >> $WITNESS; echo > /dev/null'", cwd=tmp_path)
+    assert ran.err == "", ran
+
+
+@needs_strace
 def test_a_recording_that_is_impossible_is_unknown(tmp_path: Path) -> None:
     text = 'echo a > a; rm -rf "$PWD"'
     ran = chaos("powerloss", "--run", shlex.join(["sh", "-c", text]), cwd=tmp_path)
