@@ -71,7 +71,7 @@ def notebooks() -> list[Notebook]:
 def notebook(number: str | int) -> Notebook:
     """The notebook of that number; 2 is 02. Raises NotFound."""
     for entry in notebooks():
-        if entry.number == str(number).zfill(2):
+        if str(number) in (entry.number, entry.number.removeprefix("0")):
             return entry
     known = ", ".join(entry.number for entry in notebooks())
     raise NotFound(f"there is no notebook {number!r}; choose one of {known}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -51,8 +52,7 @@ def list_rows(table: pd.DataFrame, columns: Sequence[str]) -> list[Row]:
 
 def say(columns: Sequence[str], row: Row) -> str:
     """A row in words: "task_id notes, step_idx 1"."""
-    values = ("missing" if value is None else plain(str(_plain(value))) for value in row)
-    return ", ".join(f"{name} {value}" for name, value in zip(columns, values, strict=True))
+    return ", ".join(f"{name} {_shown(value)}" for name, value in zip(columns, row, strict=True))
 
 
 def _differences(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
@@ -76,6 +76,15 @@ def _plain(value: Any) -> Any:
     except TypeError:
         return repr(value)
     return value
+
+
+def _shown(value: Any) -> str:
+    """A text that reads as a number has quotes, else nobody could tell the two apart."""
+    if value is None:
+        return "missing"
+    text = plain(str(_plain(value)))
+    reads_as_number = isinstance(value, str) and re.fullmatch(r"[-+.\d]+", value)
+    return f"'{text}'" if reads_as_number else text
 
 
 def _count(table: pd.DataFrame) -> str:

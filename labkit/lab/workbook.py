@@ -8,6 +8,7 @@ learner wrote is ever deleted: what makes room for a fresh copy is moved into `w
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import os
@@ -285,7 +286,7 @@ def _hand_out_glossary(folder: Path) -> str:
         write_whole(path, text + _mark(text))
         return ""
     try:
-        theirs = path.read_text(encoding="utf-8")
+        theirs = _read_text(path)
     except (OSError, ValueError):
         return "kept; it cannot be read"
     above, mark, _ = theirs.partition(GLOSSARY_MARK)
@@ -308,10 +309,16 @@ def _mark(text: str) -> str:
 
 def _read(path: Path) -> NotebookJSON:
     """Raises one of UNREADABLE for what is no notebook, or later whoever looks into it."""
-    loaded = json.loads(path.read_text(encoding="utf-8"))
+    loaded = json.loads(_read_text(path))
     if not (isinstance(loaded, dict) and {"cells", "metadata", "nbformat"} <= loaded.keys()):
         raise ValueError("no notebook")
     return loaded
+
+
+def _read_text(path: Path) -> str:
+    if path.is_fifo():  # opening it would wait for ever, with the lock in hand
+        raise OSError(errno.EINVAL, "it is a pipe", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def _text(notebook: NotebookJSON) -> str:

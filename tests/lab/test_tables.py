@@ -160,6 +160,15 @@ def _lists(events: pd.DataFrame) -> pd.DataFrame:
     return _missing(events).assign(starts=[[2], "2"])
 
 
+def _texts(events: pd.DataFrame) -> pd.DataFrame:
+    """A text and a number that look alike must be told apart in the message."""
+    return (
+        _empty(events)
+        .reindex([0])
+        .assign(task_id="notes", step_idx="0", starts=1, errors=0, recoveries=0)
+    )
+
+
 @pytest.mark.parametrize(
     ("answer", "verdict", "says"),
     [
@@ -171,6 +180,7 @@ def _lists(events: pd.DataFrame) -> pd.DataFrame:
         (_empty, "broken", "It gives no row."),
         (_missing, "broken", "starts is missing, not 2"),
         (_lists, "broken", "starts is [2], not 2"),
+        (_texts, "broken", "task_id notes, step_idx '0', starts 1"),
         (_loop, "not judged", "had not ended"),
     ],
 )

@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -119,6 +122,7 @@ def test_a_file_that_is_no_notebook_is_kept(checkout: Path, text: str) -> None:
     ("argv", "code", "words"),
     [
         (["77"], 66, "there is no notebook '77'; choose one of 00, 01"),
+        ([""], 66, "there is no notebook ''; choose one of 00, 01"),  # "$NUMBER" in a shell
         (["00", "01"], 64, "give one number or none"),
     ],
 )
@@ -361,6 +365,30 @@ def test_a_glossary_without_a_mark_is_moved_aside(
     assert f"GLOSSARY.md: renewed; the old one is workbook/{name}" in capsys.readouterr().out
     assert (copy.parent / name).read_text() == "# Glossary, perhaps with my words\n"
     assert "| new |" in copy.read_text()
+
+
+@contextmanager
+def at_most(seconds: int) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise AssertionError(f"it had not ended after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", [FIRST, "GLOSSARY.md"])
+def test_a_pipe_in_the_place_of_a_copy_is_not_waited_for(checkout: Path, name: str) -> None:
+    pipe = checkout / "workbook" / name
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    with at_most(seconds=10):
+        assert workbook.open_command(["00"]) == 0
+    assert pipe.is_fifo()
 
 
 def test_a_glossary_that_is_no_text_is_kept(checkout: Path) -> None:
