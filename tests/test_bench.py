@@ -60,12 +60,14 @@ def test_it_prints_a_table() -> None:
     assert file_system(str(ROOT)) in ran.out
 
 
+@pytest.mark.proof
 def test_the_figures_of_the_kit() -> None:
     took, detail = kit.time_points(1)
     assert took > 0
     assert detail.endswith("kills and recoveries a second")
 
 
+@pytest.mark.proof
 @needs_strace
 def test_the_figures_of_the_kit_with_strace() -> None:
     assert kit.time_pairs(2)[1] == "2 pairs, 0 broken"

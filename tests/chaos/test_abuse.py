@@ -21,6 +21,8 @@ from labkit.chaos.verdict import Report, Verdict
 from labkit.errors import UsageError
 from tests.conftest import Ran, run_python
 
+# Each starts a kit, and many of them wait for what must not be left behind.
+pytestmark = pytest.mark.proof
 needs_strace = pytest.mark.skipif(
     not shutil.which("strace"), reason="needs strace; on Debian and Ubuntu: apt-get install strace"
 )
@@ -112,7 +114,7 @@ def test_a_long_output_is_read_from_its_end(tmp_path: Path) -> None:
 def test_what_left_its_group_ends_with_the_trial(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     text = (
-        f'{sys.executable} -c "import os; os.setsid(); open({str(pid)!r}, {"w"!r}).write('
+        f'{shlex.quote(sys.executable)} -c "import os; os.setsid(); open({str(pid)!r}, {"w"!r}).write('
         f'str(os.getpid())); import time; time.sleep(60)" & while ! test -s {pid}; do :; done'
     )
     Workshop(sh(text), tmp_path)

@@ -47,6 +47,7 @@ def test_a_shell_script_that_looks_first_is_held(tmp_path: Path) -> None:
     assert not ran.out.startswith("0 planned")
 
 
+@pytest.mark.proof
 @needs_strace
 def test_one_that_does_not_is_broken_and_can_be_replayed(tmp_path: Path) -> None:
     words = program(NAIVE, tmp_path)
@@ -70,6 +71,7 @@ def test_the_agent_is_what_is_meant_without_a_program(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.proof
 @needs_strace
 def test_two_kills(tmp_path: Path) -> None:
     ran = chaos("twice", "--number", "4", cwd=tmp_path)
@@ -77,7 +79,7 @@ def test_two_kills(tmp_path: Path) -> None:
 
 
 def test_a_program_that_declares_no_point_shows_nothing(tmp_path: Path) -> None:
-    ran = chaos("sweep", "--run", f"{sys.executable} -c pass", cwd=tmp_path)
+    ran = chaos("sweep", "--run", f"{shlex.quote(sys.executable)} -c pass", cwd=tmp_path)
     assert ran.code == 2
     assert "no injury was delivered, so this sweep proves nothing" in ran.out
 

@@ -55,6 +55,7 @@ def test_what_is_counted(effects: str, steps: str, seen: Seen) -> None:
     assert see(effects, steps, ["the records are not in order"]) == seen._replace(wrong=True)
 
 
+@pytest.mark.proof
 @needs_strace
 def test_the_naive_agent_loses_doubles_and_forgets() -> None:
     row = measure(example("naive agent"), "syscalls", kills=99)
@@ -66,6 +67,7 @@ def test_the_naive_agent_loses_doubles_and_forgets() -> None:
     assert row.where.startswith("call:"), row
 
 
+@pytest.mark.proof
 @needs_strace
 def test_the_restart_agent_with_a_key_keeps_what_it_promises() -> None:
     row = measure(example("restart agent", has_key=True), "syscalls", kills=6)
@@ -83,6 +85,7 @@ def between_effect_and_record(workshop: Workshop) -> list[AtCall]:
     return [AtCall(last + 1), AtCall(last + 2)]
 
 
+@pytest.mark.proof
 @needs_strace
 @pytest.mark.parametrize("has_key", [False, True])
 def test_between_an_effect_and_its_record_only_a_key_helps(has_key: bool, root: Path) -> None:
@@ -128,6 +131,7 @@ def test_without_strace_a_clock_kills(has_key: bool) -> None:
     assert row.repeated == 0 or not has_key
 
 
+@pytest.mark.proof
 @needs_strace
 def test_a_kill_that_never_comes_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = example("files and sh", has_key=True)
@@ -190,6 +194,7 @@ def test_what_the_command_refuses(argv: list[str], why: str) -> None:
         examples_command(argv)
 
 
+@pytest.mark.proof
 @needs_strace
 def test_the_command_prints_the_table_and_one_kill(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -39,6 +39,7 @@ def test_the_agent_without_keys_is_broken_at_one_point(root: Path) -> None:
     assert report.exit_code == 1
 
 
+@pytest.mark.proof
 def test_all_pairs_of_points(root: Path) -> None:
     """A second kill during recovery; where the first leaves nothing to reach, it is undelivered."""
     with FastWorkshop(restart(), root) as workshop:
@@ -118,6 +119,7 @@ def test_a_paused_writer_that_wakes_up_is_refused(root: Path) -> None:
     assert (verdict.outcome, verdict.delivered) == ("held", True), verdict
 
 
+@pytest.mark.proof
 def test_where_nobody_takes_over_the_pause_shows_nothing(root: Path) -> None:
     """With its lock in place the second runner is refused, and the first goes on alone."""
     with FastWorkshop(slow(), root) as workshop:

@@ -360,6 +360,7 @@ def test_an_agent_that_does_not_sync_loses(root: Path, name: str) -> None:
     assert (report.exit_code, report.delivered) == (1, report.planned)
 
 
+@pytest.mark.proof
 @needs_strace
 def test_an_agent_that_writes_its_file_plainly_loses_it(root: Path) -> None:
     old = "            published = _give_name(temporary, final)\n"
@@ -368,6 +369,7 @@ def test_an_agent_that_writes_its_file_plainly_loses_it(root: Path) -> None:
     assert losses.reasons(NO_FILE), str(losses)
 
 
+@pytest.mark.proof
 @needs_strace
 def test_a_verdict_can_be_made_again_from_its_address(root: Path) -> None:
     workshop = broken(root, *BREAKS["folder not fsynced"][:3])

@@ -89,6 +89,7 @@ def test_a_program_that_repeats_its_effect_is_broken(root: Path) -> None:
     assert broken[0].address.startswith("2/")
 
 
+@pytest.mark.proof
 @needs_strace
 def test_processes_that_make_calls_of_the_same_name_and_ordinal(root: Path, tmp_path: Path) -> None:
     (tmp_path / "rivals.py").write_text(RIVALS)
@@ -120,6 +121,7 @@ def test_the_call_itself_is_not_executed(root: Path) -> None:
     assert texts == {"a": "a\n", "b": ""}
 
 
+@pytest.mark.proof
 @needs_strace
 def test_the_rest_of_the_program_is_killed_too(root: Path) -> None:
     workshop = shell(root, "mkdir first; sleep 1; mkdir second")
@@ -176,6 +178,7 @@ def test_a_kill_is_found_by_its_address(sound: Workshop) -> None:
         syscalls.find_all(sound, " ")
 
 
+@pytest.mark.proof
 @needs_strace
 def test_pairs_are_chosen_by_a_seed_and_found_again(sound: Workshop) -> None:
     pairs = syscalls.twice(sound, pairs=6, seed=1)
@@ -200,6 +203,7 @@ def test_a_second_kill_is_one_of_the_recovery(root: Path) -> None:
                              ("3/mkdir:1", "mkdir:1")]  # fmt: skip
 
 
+@pytest.mark.proof
 @needs_strace
 def test_a_first_kill_without_a_recovery_stands_alone(root: Path) -> None:
     stuck = shell(root, "mkdir a && mkdir b", "a", "b")

@@ -263,6 +263,7 @@ SLEEPS = """def publish(input, ctx, idem_key):
 """
 
 
+@pytest.mark.proof
 def test_an_interrupt_ends_the_agents_of_a_check_at_once(
     begun: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

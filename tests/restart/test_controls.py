@@ -44,7 +44,7 @@ def careful_reader() -> set[str]:
 
 
 def test_every_row_has_a_test_and_a_control() -> None:
-    assert {control.row for control in CONTROLS} == set(ROWS)
+    assert {control.row for control in CONTROLS} >= set(ROWS)  # the lab has rows of its own
 
 
 def test_every_test_of_a_row_has_a_control() -> None:

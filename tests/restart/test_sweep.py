@@ -63,6 +63,7 @@ def test_every_kill(agents: list[Workshop]) -> None:
     assert {"link", "unlink", "mkdir"} <= {call.removesuffix("at") for call in struck}
 
 
+@pytest.mark.proof
 def test_a_sample_of_second_kills(agents: list[Workshop]) -> None:
     report = add(twice(agent, pairs=3) for agent in agents)
     assert report.exit_code == 0, str(report)
@@ -134,6 +135,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
 def test_a_broken_agent_is_seen(broken: BrokenAgent, root: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "labkit", tmp_path / "labkit", ignore=shutil.ignore_patterns("*.pyc"))
