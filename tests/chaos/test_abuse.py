@@ -113,8 +113,9 @@ def test_a_long_output_is_read_from_its_end(tmp_path: Path) -> None:
 @needs_proc
 def test_what_left_its_group_ends_with_the_trial(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
+    python = shlex.quote(sys.executable)
     text = (
-        f'{shlex.quote(sys.executable)} -c "import os; os.setsid(); open({str(pid)!r}, {"w"!r}).write('
+        f'{python} -c "import os; os.setsid(); open({str(pid)!r}, {"w"!r}).write('
         f'str(os.getpid())); import time; time.sleep(60)" & while ! test -s {pid}; do :; done'
     )
     Workshop(sh(text), tmp_path)
