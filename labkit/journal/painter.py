@@ -146,7 +146,7 @@ class _Painter:
     def _bar_ends(self) -> tuple[Floats, Floats]:
         bars, by_order = self.chart.bars, self.by == "order"
         ends = [(b.begin_seq, b.end_seq) if by_order else (b.begin_at, b.end_at) for b in bars]
-        a, b = np.array(ends, dtype=float).reshape(-1, 2).T - self._x(0, 0)
+        a, b = np.array(ends, dtype=float).reshape(-1, 2).T + self._x(0, 0)
         return np.minimum(a, b), np.maximum(a, b)
 
     def _lane_ends(self) -> tuple[Floats, Floats]:

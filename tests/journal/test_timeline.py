@@ -207,6 +207,21 @@ def test_a_clock_that_jumps_back_stays_in_the_picture(tamper: Tamper) -> None:
     assert axes.get_xlim()[0] < -600
 
 
+@pytest.mark.parametrize("by", ["order", "time"])
+def test_bars_stand_where_the_table_says(tamper: Tamper, by: str) -> None:
+    figure = timeline(tamper(""), "demo", by=by)
+    begin = "begin_seq" if by == "order" else "begin_s"
+    wanted = figure.table.loc[figure.table.what == "attempt", begin]
+    drawn = [
+        polygon[:, 0].min()
+        for patch in figure.axes[0].patches
+        for polygon in map(np.asarray, patch.get_path().to_polygons())
+    ]
+    assert sorted(drawn) == pytest.approx(sorted(wanted.astype(float)))
+    low, high = figure.axes[0].get_xlim()
+    assert all(low < x < high for x in drawn)
+
+
 def test_each_colour_has_its_pattern_and_word(tamper: Tamper) -> None:
     path = tamper("UPDATE events SET kind = 'step_error' WHERE seq = 4")
     figure = timeline(path, "demo")
