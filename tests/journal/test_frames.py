@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -394,3 +396,11 @@ def test_follow_goes_on_after_a_place_and_ends_when_told(killed_twice: Path) -> 
 
 def test_the_name_is_all_that_is_shown(killed_twice: Path) -> None:
     assert repr(Journal(killed_twice)) == "Journal('state.db')"
+
+
+@pytest.mark.parametrize("statement", ["", "UPDATE events SET task_id = x'00' WHERE seq = 3"])
+def test_the_collector_is_on_again_after_reading(tamper: Tamper, statement: str) -> None:
+    path = tamper(statement)
+    with suppress(BadInput):
+        Journal(path).events()
+    assert gc.isenabled()
