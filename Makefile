@@ -7,7 +7,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PY := .venv/bin/python
 MADE := .venv/made-in
 NEEDED_MB := 1500
-NBVAL := $(PY) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
+# Two workers share the tests. The cells of a notebook share a kernel, so they stay with one worker.
+# Two and not one per core: that is the machine on which the time limits have been tried.
+WORKERS ?= 2
+TESTS = $(PY) -m pytest -n $(WORKERS) --dist worksteal
+NBVAL = $(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
 
 .PHONY: help lab test proof check lint notebooks controls bench clean
 .NOTPARALLEL:
@@ -55,7 +59,7 @@ lab: $(MADE)
 test: $(MADE)
 	@$(COMPILE)
 	@echo "make: tests of the package and of the notebooks' form"
-	@$(PY) -m pytest
+	@$(TESTS)
 	@echo "make: running every notebook and comparing every stored output"
 	@$(NBVAL)
 

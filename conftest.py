@@ -16,12 +16,14 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PATIENCE_S = 5.0
 PATIENCE_WITH_STRACE_S = 300  # a check of such a notebook makes dozens of trials
-HOME = pytest.StashKey[str]()
+HOME, MARK = pytest.StashKey[str](), pytest.StashKey[str]()
+MARKED_AS = "labkit_mark"  # in what pytest-xdist gives a worker
 USUAL = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 # Notebooks that cannot run without strace: their cells, and the tests of them and their answers.
@@ -58,13 +60,27 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith(("AGENT_", "LABKIT_"))]:
         del os.environ[name]
     config.stash[HOME] = os.environ["LABKIT_HOME"] = tempfile.mkdtemp(prefix="labkit-home-")
+    given = getattr(config, "workerinput", {})
+    config.stash[MARK] = mark = given.get(MARKED_AS) or secrets.token_hex(8)
     # Every child inherits the mark, under a second name too, since some tests set the first one.
     # This process does not carry it in /proc, which shows what a process was started with.
-    os.environ["LABKIT_SESSION"] = os.environ["LABKIT_TESTS"] = secrets.token_hex(8)
+    os.environ["LABKIT_SESSION"] = os.environ["LABKIT_TESTS"] = mark
 
 
+@pytest.hookimpl(optionalhook=True)  # absent without pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    """A worker's mark begins with this process's, which alone looks at the end for what is left.
+
+    It differs from the other worker's: no test takes the other's processes for its own.
+    """
+    node.workerinput[MARKED_AS] = f"{node.config.stash[MARK]}-{node.gateway.id}"
+
+
+@pytest.hookimpl(trylast=True)  # the workers have to be down
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    left = left_alive(os.environ["LABKIT_TESTS"])
+    if hasattr(session.config, "workerinput"):
+        return
+    left = left_alive(session.config.stash[MARK])
     for pid, command in left.items():
         print(f"\nleft alive by a test: {command} (killed now)")
         with contextlib.suppress(ProcessLookupError):

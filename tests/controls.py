@@ -25,7 +25,8 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 2
-PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:nbval", "-m", ""]
+WITHOUT = [f"-pno:{plugin}" for plugin in ("cacheprovider", "nbval", "xdist")]
+PYTEST = ["-m", "pytest", "-q", *WITHOUT, "-m", ""]
 
 
 class Control(NamedTuple):

@@ -27,12 +27,21 @@ def test_it():
 """
 
 
-def run_pytest(folder: Path, test: str) -> subprocess.CompletedProcess[str]:
+OTHER_MARKS = """\
+import os, pathlib, pytest
+@pytest.mark.parametrize("number", range(8))
+def test_it(number):
+    pathlib.Path(os.environ["PYTEST_XDIST_WORKER"]).write_text(os.environ["LABKIT_SESSION"])
+"""
+TWO_WORKERS = ("-p", "xdist.plugin", "-n", "2")
+
+
+def run_pytest(folder: Path, test: str, *words: str) -> subprocess.CompletedProcess[str]:
     text = CONFTEST.read_text("utf-8")
     (folder / "conftest.py").write_text(text.replace("PATIENCE_S = 5.0", "PATIENCE_S = 0.1"))
     (folder / "test_inner.py").write_text(test)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *words],
         cwd=folder,
         env={
             **os.environ,
@@ -46,18 +55,33 @@ def run_pytest(folder: Path, test: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_callers_settings_reach_no_test(tmp_path: Path) -> None:
-    ran = run_pytest(tmp_path, LOOKS_AROUND)
+each_way = pytest.mark.parametrize("words", [(), TWO_WORKERS], ids=["alone", "two workers"])
+
+
+@each_way
+def test_the_callers_settings_reach_no_test(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = run_pytest(tmp_path, LOOKS_AROUND, *words)
     assert ran.returncode == 0, ran.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_a_process_left_alive_turns_the_session_red_and_is_ended(tmp_path: Path) -> None:
-    ran = run_pytest(tmp_path, LEAVES_A_CHILD)
+@each_way
+def test_a_process_left_alive_turns_the_session_red_and_is_ended(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    ran = run_pytest(tmp_path, LEAVES_A_CHILD, *words)
     assert "1 passed" in ran.stdout
     assert "left alive by a test: " in ran.stdout
     assert ran.returncode == 1
     assert has_ended((tmp_path / "pid").read_text())
+
+
+def test_two_workers_mark_their_processes_differently(tmp_path: Path) -> None:
+    ran = run_pytest(tmp_path, OTHER_MARKS, *TWO_WORKERS)
+    assert ran.returncode == 0, ran.stdout
+    first, second = ((tmp_path / name).read_text() for name in ("gw0", "gw1"))
+    assert first.removesuffix("-gw0") == second.removesuffix("-gw1")
+    assert first != second
 
 
 def has_ended(pid: str) -> bool:
