@@ -1,0 +1,352 @@
+"""One advance of one run, under one lease: context, then model and tools in turn, to the end.
+
+The loop is the same for a new run and for one that a kill left behind. It walks through the steps
+by their identity and asks the table of `recovery` about each: what has a checkpoint is reused, so
+a resumed run comes to where the killed one was. The only call to the outside is in `_call`, between
+the transaction that stores the attempt and the one that stores how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from labkit.durable import model, tools
+from labkit.durable.calls import Failed, attempt_call
+from labkit.durable.context import (
+    ContextItem,
+    ContextRequest,
+    deserialize_items,
+    serialize_items,
+)
+from labkit.durable.definition import AgentDefinition, DefinitionRegistry
+from labkit.durable.errors import (
+    DefinitionNotFoundError,
+    ModelFailure,
+    StepFailure,
+    ToolFailure,
+)
+from labkit.durable.lease import Held
+from labkit.durable.records import (
+    REASON_DEFINITION_UNAVAILABLE,
+    Change,
+    FailureClassification,
+    ModelPurpose,
+    NewStep,
+    RunInspection,
+    RunStatus,
+    StepAttempt,
+    StepStatus,
+    StepType,
+)
+from labkit.durable.recovery import (
+    UNCONFIRMED,
+    Last,
+    Next,
+    change_for,
+    decide,
+    kind_of,
+    last_of,
+)
+from labkit.durable.store import RunStore
+from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
+
+__all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
+
+MODEL_EXECUTION_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
+DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=REASON_DEFINITION_UNAVAILABLE)
+
+
+class Stopped(Exception):
+    """The run is no longer RUNNING; the store says what it is now."""
+
+
+class _Work(NamedTuple):
+    """A step and how it is called; `call` gives the text that becomes the checkpoint."""
+
+    step: NewStep
+    call: Callable[[StepAttempt], Awaitable[str]]
+    timeout_s: float | None
+    asserts: type[StepFailure]
+
+
+class Advance:
+    """`authorised`: the open attempt that a RETRY_STEP has stored, to be called, not recovered."""
+
+    def __init__(
+        self, store: RunStore, held: Held, inspection: RunInspection, live: Broadcast
+    ) -> None:
+        self._store, self._held, self._live = store, held, live
+        self._run, self._snapshot = inspection.run, inspection.run.snapshot
+        self._stored = {step.step_id: step for step in inspection.steps}
+        self._outputs = {each.step_id: each.output for each in inspection.checkpoints}
+        self._attempts: dict[str, list[StepAttempt]] = {}
+        for attempt in inspection.attempts:
+            self._attempts.setdefault(attempt.step_id, []).append(attempt)
+        self.authorised: StepAttempt | None = None
+
+    @property
+    def open_attempt(self) -> StepAttempt | None:
+        every = (attempts[-1] for attempts in self._attempts.values())
+        return next((each for each in every if each.status is StepStatus.RUNNING), None)
+
+    # --- the spine
+
+    async def run(self, registry: DefinitionRegistry) -> None:
+        """Always leaves by an exception: Stopped, or what kept the run from being advanced."""
+        if not self.authorised:
+            await self.normalise()
+        await self._safe_point()
+        definition = await self._definition(registry)
+        items = await self._context(definition)
+        turns: list[model.ModelTurn] = []
+        while True:
+            step_id = f"model-{len(turns) + 1}"
+            response = await self._ask_model(definition, step_id, items, turns)
+            if not response.tool_calls:
+                await self._finish(response.content)
+            calls = enumerate(response.tool_calls, start=1)
+            outcomes = [
+                await self._use_tool(definition, f"{step_id}.tool-{n}", call) for n, call in calls
+            ]
+            turns.append(model.ModelTurn(response, tuple(outcomes)))
+
+    async def normalise(self) -> None:
+        """Transaction 4: an attempt that a crash cut off is UNCERTAIN, and what follows from it."""
+        if not (attempt := self.open_attempt):
+            return
+        step = self._stored[attempt.step_id]
+        kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
+        found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
+        why = "cut off: its outcome is unknown and its effect may exist"
+        failed = Failed(FailureClassification.UNCERTAIN, code, why)
+        await self._store_failure(
+            attempt, failed, change_for(found, kind, step.step_id, code), True
+        )
+
+    async def _safe_point(self) -> None:
+        """Here, and only here, a request to cancel is obeyed: nothing is in flight."""
+        if self._held.cancel_requested:
+            await self._change(Change(RunStatus.CANCELLED))
+
+    async def _definition(self, registry: DefinitionRegistry) -> AgentDefinition:
+        try:
+            return registry.resolve(self._run.definition_id, self._run.definition_version)
+        except DefinitionNotFoundError:
+            await self._change(DEFINITION_GONE)
+            raise
+
+    async def _finish(self, output: str | None) -> None:
+        await self._safe_point()
+        await self._change(Change(RunStatus.SUCCEEDED, output=output))
+
+    async def _change(self, change: Change) -> None:
+        """The last write of an advance."""
+        await self._held.write(lambda: self._store.change_run(self._held.hold, change))
+        raise Stopped
+
+    # --- the three kinds of steps
+
+    async def _context(self, definition: AgentDefinition) -> tuple[ContextItem, ...]:
+        provider = definition.context_provider
+        if not self._snapshot.has_context_provider:
+            return ()
+
+        async def provide(attempt: StepAttempt) -> str:
+            assert provider
+            return serialize_items(await provider.provide(ContextRequest(self._run.input)))
+
+        step = NewStep("context", StepType.CONTEXT)
+        work = _Work(step, provide, None, StepFailure)
+        return deserialize_items(await self._result_of(work, is_callable=provider is not None))
+
+    async def _ask_model(
+        self,
+        definition: AgentDefinition,
+        step_id: str,
+        items: tuple[ContextItem, ...],
+        turns: Sequence[model.ModelTurn],
+    ) -> model.ModelResponse:
+        snapshot = self._snapshot
+        request = model.ModelRequest(
+            input=self._run.input,
+            instructions=snapshot.instructions,
+            history=self._run.history,
+            context_items=items,
+            tools=snapshot.tool_declarations,
+            turns=tuple(turns),
+        )
+        names = [tool.name for tool in snapshot.tool_declarations]
+
+        async def ask(attempt: StepAttempt) -> str:
+            adapter = definition.model_adapter
+            if isinstance(adapter, model.StreamingModelAdapter):
+                response = await self._stream(adapter, request, attempt)
+            else:
+                response = await adapter.generate(request)
+            return model.serialize_model_response(model.require_contract(response, names))
+
+        step = NewStep(step_id, StepType.MODEL, purpose=ModelPurpose.PRIMARY)
+        work = _Work(step, ask, snapshot.model_timeout_s, ModelFailure)
+        return model.deserialize_model_response(await self._result_of(work))
+
+    async def _stream(
+        self, adapter: model.StreamingModelAdapter, request: model.ModelRequest, of: StepAttempt
+    ) -> model.ModelResponse | None:
+        """Passes the deltas on. Raises ModelFailure unless one response comes, and comes last."""
+        response: model.ModelResponse | None = None
+        async for part in adapter.stream(request):
+            if response is not None:
+                raise model.violation("the stream went on after its response")
+            if isinstance(part, model.ModelDelta):
+                self._publish(RunUpdateType.MODEL_DELTA, of, content=part.content)
+                await asyncio.sleep(0)  # whoever watches sees it now
+            else:
+                response = part
+        return response
+
+    async def _use_tool(
+        self, definition: AgentDefinition, step_id: str, call: tools.ToolCall
+    ) -> tools.ToolOutcome:
+        tool, declared = definition.tool(call.tool_name), self._snapshot.declaration(call.tool_name)
+
+        async def invoke(attempt: StepAttempt) -> str:
+            assert tool
+            request = tools.ToolRequest(
+                **vars(call),
+                run_id=attempt.run_id,
+                step_id=attempt.step_id,
+                attempt_id=attempt.attempt_id,
+                idempotency_key=f"{attempt.run_id}:{attempt.step_id}",
+            )
+            outcome = await tool.invoke(request)
+            return tools.serialize_tool_outcome(tools.require_outcome(outcome, call))
+
+        step = NewStep(step_id, StepType.TOOL, call.tool_name, call)
+        timeout_s = declared.timeout_s if declared else None
+        work = _Work(step, invoke, timeout_s, ToolFailure)
+        text = await self._result_of(work, is_callable=tool is not None)
+        return tools.deserialize_tool_outcome(text)
+
+    # --- one step
+
+    async def _result_of(self, work: _Work, *, is_callable: bool = True) -> str:
+        """The checkpoint of a step: the stored one, or that of as many attempts as are allowed."""
+        step_id = work.step.step_id
+        kind = kind_of(work.step.step_type, work.step.name, self._snapshot)
+        while step_id not in self._outputs:
+            attempts = self._attempts.setdefault(step_id, [])
+            if self.authorised and self.authorised.step_id == step_id:
+                attempt, self.authorised = self.authorised, None
+                await self._call(work, kind, attempt)
+                continue
+            found = decide(kind, last_of(attempts, False), len(attempts), self._snapshot)
+            code = attempts[-1].error_code if attempts else None
+            if change := change_for(found, kind, step_id, code):
+                await self._change(change)
+            if found is Next.RETRY:
+                await self._delay()
+            await self._safe_point()
+            if not is_callable:
+                await self._change(DEFINITION_GONE)
+            await self._call(work, kind, await self._begin(work.step))
+        return self._outputs[step_id]
+
+    async def _delay(self) -> None:
+        policy, clock = self._snapshot.retry_policy, self._store.clock
+        if policy and policy.delay:
+            async with self._held.renewing():
+                await clock.sleep_until(clock.now() + policy.delay)
+
+    async def _begin(self, step: NewStep) -> StepAttempt:
+        limits = self._snapshot.model_execution_budget
+        budget = limits.of(step.purpose) if step.purpose else None
+        begun = await self._held.write(
+            lambda: self._store.begin_attempt(self._held.hold, step, budget)
+        )
+        if not begun:
+            code = MODEL_EXECUTION_BUDGET_EXCEEDED
+            await self._change(Change(RunStatus.FAILED, error_code=code))
+            raise Stopped
+        attempt, receipt = begun
+        self._held.note(receipt)
+        self._attempts[step.step_id].append(attempt)
+        return attempt
+
+    async def _call(self, work: _Work, kind: str, attempt: StepAttempt) -> None:
+        """Dispatches the open attempt and stores how it ended. The lease is looked at last."""
+        self._publish(RunUpdateType.STEP_STARTED, attempt, work.step.step_type)
+        await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
+        self._held.require()
+        async with self._held.renewing():
+            ended = await attempt_call(
+                lambda: work.call(attempt),
+                work.timeout_s,
+                asserts=work.asserts,
+                is_safe=work.step.step_type is not StepType.TOOL
+                or kind in (tools.ToolEffect.READ_ONLY, tools.ToolEffect.IDEMPOTENT),
+            )
+        if isinstance(ended, Failed):
+            await self._fail(kind, attempt, ended)
+        else:
+            await self._succeed(work.step, attempt, ended)
+
+    async def _succeed(self, step: NewStep, attempt: StepAttempt, output: str) -> None:
+        hold = self._held.hold
+        receipt = await self._held.write(lambda: self._store.record_success(hold, attempt, output))
+        self._held.note(receipt)
+        self._outputs[attempt.step_id] = output
+        self._note(replace(attempt, status=StepStatus.SUCCEEDED))
+        self._publish(RunUpdateType.STEP_COMPLETED, attempt, step.step_type)
+
+    async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
+        is_unsure = failed.classification is FailureClassification.UNCERTAIN
+        last = Last.TIMED_OUT if is_unsure else Last(failed.classification.value)
+        found = decide(kind, last, attempt.number, self._snapshot)
+        change = change_for(found, kind, attempt.step_id, failed.code)
+        await self._store_failure(attempt, failed, change, False)
+
+    async def _store_failure(
+        self, attempt: StepAttempt, failed: Failed, change: Change | None, recovered: bool
+    ) -> None:
+        receipt = await self._held.write(
+            lambda: self._store.record_failure(
+                self._held.hold, attempt, *failed, change=change, recovered=recovered
+            )
+        )
+        self._held.note(receipt)
+        self._note(
+            replace(
+                attempt,
+                status=StepStatus.FAILED,
+                classification=failed.classification,
+                error_code=failed.code,
+            )
+        )
+        self._publish(RunUpdateType.ATTEMPT_FAILED, attempt, status=failed.classification.value)
+        if change:
+            raise Stopped
+
+    def _note(self, attempt: StepAttempt) -> None:
+        self._attempts[attempt.step_id][-1] = attempt
+
+    def _publish(
+        self,
+        kind: RunUpdateType,
+        attempt: StepAttempt,
+        step_type: StepType | None = None,
+        **more: str,
+    ) -> None:
+        stored = self._stored.get(attempt.step_id)
+        update = RunUpdate(
+            run_id=attempt.run_id,
+            update_type=kind,
+            step_id=attempt.step_id,
+            attempt_id=attempt.attempt_id,
+            step_type=step_type or (stored.step_type if stored else None),
+            created_at=self._store.clock.now(),
+            **more,
+        )
+        self._live.publish(update)

@@ -1,0 +1,112 @@
+"""Adapters that answer the same each time: for tests, lessons and first programs.
+
+They answer from the request, never from how often they were called: a resumed process must go on
+where the killed one was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
+from labkit.durable.model import (
+    ModelAdapter,
+    ModelDelta,
+    ModelRequest,
+    ModelResponse,
+    StreamingModelAdapter,
+    violation,
+)
+from labkit.durable.tools import (
+    DEFAULT_TOOL_PARAMETERS,
+    Tool,
+    ToolCall,
+    ToolEffect,
+    ToolOutcome,
+    ToolRequest,
+)
+
+__all__ = [
+    "DeterministicContextProvider", "DeterministicModelAdapter",
+    "DeterministicStreamingModelAdapter", "DeterministicTool",
+]  # fmt: skip
+
+
+class DeterministicModelAdapter(ModelAdapter):
+    """Answers a request that carries i completed turns with response i, text or ModelResponse."""
+
+    def __init__(self, responses: Sequence[str | ModelResponse]) -> None:
+        self._responses = tuple(responses)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        turn = len(request.turns)
+        if turn >= len(self._responses):
+            raise violation(f"{len(self._responses)} responses, none for turn {turn}")
+        response = self._responses[turn]
+        return ModelResponse(response) if isinstance(response, str) else response
+
+
+class DeterministicStreamingModelAdapter(StreamingModelAdapter):
+    """Streams the chunks as deltas; together they are the content of its response.
+
+    With `tool_calls`, the first turn asks for them and the chunks are the answer after that.
+    """
+
+    def __init__(self, chunks: Sequence[str], tool_calls: Sequence[ToolCall] = ()) -> None:
+        self._chunks, self._calls = tuple(chunks), tuple(tool_calls)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelResponse]:
+        if self._calls and not request.turns:
+            yield ModelResponse(tool_calls=self._calls)
+            return
+        for chunk in self._chunks:
+            yield ModelDelta(chunk)
+        yield ModelResponse("".join(self._chunks))
+
+
+class DeterministicTool(Tool):
+    """Calls `handler` with the ToolRequest: it returns the result as text, or a ToolOutcome.
+
+    A handler that is no coroutine function runs in a thread, so that the loop goes on meanwhile.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        effect: ToolEffect = ToolEffect.NON_IDEMPOTENT,
+        handler: Callable[[ToolRequest], Any] = lambda request: "ok",
+        *,
+        description: str = "",
+        parameters: Mapping[str, Any] = DEFAULT_TOOL_PARAMETERS,
+        timeout_s: float | None = None,
+    ) -> None:
+        super().__init__(
+            name=name,
+            description=description,
+            effect=effect,
+            parameters=parameters,
+            timeout_s=timeout_s,
+        )
+        self._handler = handler
+
+    async def invoke(self, request: ToolRequest) -> ToolOutcome:
+        if inspect.iscoroutinefunction(self._handler):
+            result = await self._handler(request)
+        else:
+            result = await asyncio.to_thread(self._handler, request)
+        if isinstance(result, ToolOutcome):
+            return result
+        return ToolOutcome.success(
+            call_id=request.call_id, tool_name=request.tool_name, result=result
+        )
+
+
+class DeterministicContextProvider(ContextProvider):
+    def __init__(self, items: Sequence[ContextItem]) -> None:
+        self._items = tuple(items)
+
+    async def provide(self, request: ContextRequest) -> Sequence[ContextItem]:
+        return self._items

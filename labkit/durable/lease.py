@@ -1,0 +1,78 @@
+"""The lease of one advance: what is known of it, and how it is kept while a call takes long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from labkit.durable.clocks import Clock
+from labkit.durable.errors import LeaseNotHeldError, RunRefused, StoreBusyError
+from labkit.durable.records import Hold, Receipt, RunRecord
+from labkit.durable.store import RunStore
+
+__all__ = ["Held", "patiently"]
+
+PAUSE = timedelta(milliseconds=20)
+_Result = TypeVar("_Result")
+
+
+async def patiently(
+    verb: Callable[[], Awaitable[_Result]], clock: Clock, until: Callable[[], datetime]
+) -> _Result:
+    """The verb's result; a busy store is asked again. Raises StoreBusyError at `until`."""
+    while True:
+        try:
+            return await verb()
+        except StoreBusyError:
+            if clock.now() + PAUSE >= until():
+                raise
+        await clock.sleep_until(clock.now() + PAUSE)
+
+
+class Held:
+    """A lease in hand. `cancel_requested` is as fresh as the last write or renewal."""
+
+    def __init__(self, store: RunStore, run: RunRecord, ttl: timedelta) -> None:
+        self._store, self._ttl = store, ttl
+        self.hold = Hold(run.run_id, run.lease_epoch, run.version)
+        self.owner = run.lease_owner
+        self.expires_at = run.lease_expires_at or store.clock.now()
+        self.cancel_requested = run.cancel_requested_at is not None
+        self._refused: Exception | None = None
+
+    def note(self, receipt: Receipt) -> None:
+        self.hold = self.hold._replace(version=receipt.version)
+        self.cancel_requested = receipt.cancel_requested
+
+    def require(self) -> None:
+        """Raises LeaseNotHeldError once it has expired or a renewal was refused."""
+        if self._refused or self._store.clock.now() >= self.expires_at:
+            why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} has expired"
+            raise LeaseNotHeldError(f"{why}; resume the run", self.owner, self.expires_at)
+
+    async def write(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+        return await patiently(verb, self._store.clock, lambda: self.expires_at)
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Renews at each third of the time to live, until the block ends or one is refused."""
+        renewal = asyncio.create_task(self._renew_for_ever())
+        try:
+            yield
+        finally:
+            renewal.cancel()
+            with suppress(asyncio.CancelledError):
+                await renewal
+
+    async def _renew_for_ever(self) -> None:
+        try:
+            while True:
+                await self._store.clock.sleep_until(self.expires_at - self._ttl * 2 / 3)
+                run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
+                self.expires_at = run.lease_expires_at or self.expires_at
+                self.cancel_requested = run.cancel_requested_at is not None
+        except (LeaseNotHeldError, RunRefused, StoreBusyError) as refusal:
+            self._refused = refusal  # nothing more is dispatched; the late result will be refused

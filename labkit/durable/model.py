@@ -1,0 +1,120 @@
+"""Models: what one is asked, and what counts as its answer."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from labkit.durable.context import ContextItem
+from labkit.durable.errors import ModelFailure
+from labkit.durable.records import ConversationMessage, FailureClassification
+from labkit.durable.tools import ToolCall, ToolDeclaration, ToolOutcome
+
+__all__ = [
+    "ModelAdapter", "ModelDelta", "ModelRequest", "ModelResponse", "ModelTurn",
+    "StreamingModelAdapter", "deserialize_model_response", "require_contract",
+    "serialize_model_response",
+]  # fmt: skip
+
+MODEL_CONTRACT_VIOLATION = "MODEL_CONTRACT_VIOLATION"
+
+
+@dataclass(frozen=True)
+class ModelResponse:
+    """A final answer, or tool calls with or without some text."""
+
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelDelta:
+    content: str
+
+
+@dataclass(frozen=True)
+class ModelTurn:
+    """One completed answer of the model, and the outcome of each tool that it asked for."""
+
+    response: ModelResponse
+    outcomes: tuple[ToolOutcome, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """Everything the model may know. Context items are data: they never enter `instructions`."""
+
+    input: str
+    instructions: str
+    history: tuple[ConversationMessage, ...] = ()
+    context_items: tuple[ContextItem, ...] = ()
+    tools: tuple[ToolDeclaration, ...] = ()
+    turns: tuple[ModelTurn, ...] = ()
+
+    @property
+    def tool_outcomes(self) -> tuple[ToolOutcome, ...]:
+        return tuple(outcome for turn in self.turns for outcome in turn.outcomes)
+
+
+class ModelAdapter(ABC):
+    """May raise ModelFailure to say what may follow; any other exception is PERMANENT."""
+
+    @abstractmethod
+    async def generate(self, request: ModelRequest) -> ModelResponse: ...
+
+
+class StreamingModelAdapter(ModelAdapter):
+    @abstractmethod
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelResponse]:
+        """Deltas for whoever watches, then exactly one ModelResponse, which alone is stored."""
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        async for part in self.stream(request):
+            if isinstance(part, ModelResponse):
+                return part
+        raise violation("the stream ended without a response")
+
+
+def serialize_model_response(response: ModelResponse) -> str:
+    return json.dumps(asdict(response))
+
+
+def deserialize_model_response(text: str) -> ModelResponse:
+    fields = json.loads(text)
+    calls = tuple(ToolCall(**call) for call in fields["tool_calls"])
+    return ModelResponse(fields["content"], calls)
+
+
+def violation(what: str) -> ModelFailure:
+    return ModelFailure(FailureClassification.PERMANENT, MODEL_CONTRACT_VIOLATION, what)
+
+
+def require_contract(response: Any, tools: Collection[str]) -> ModelResponse:
+    """The response, if a run can go on from it. Raises ModelFailure, PERMANENT, if it cannot."""
+    if not isinstance(response, ModelResponse):
+        raise violation(f"the adapter returned a {type(response).__name__}, no ModelResponse")
+    calls = response.tool_calls
+    if response.content is None and not calls:
+        raise violation("the response has neither content nor tool calls")
+    if not (response.content is None or isinstance(response.content, str)):
+        raise violation(f"the content is a {type(response.content).__name__}, no text")
+    if len({call.call_id for call in calls}) < len(calls) or not all(c.call_id for c in calls):
+        raise violation("a call id is blank, or given twice in one response")
+    for call in calls:
+        if call.tool_name not in tools:
+            raise violation(
+                f"no tool {call.tool_name!r:.60}; there is {', '.join(tools) or 'none'}"
+            )
+        if not _is_object(call.arguments):
+            raise violation(f"the arguments of {call.tool_name} are no JSON object")
+    return response
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, TypeError, RecursionError):
+        return False

@@ -1,0 +1,314 @@
+"""What a run is made of, as frozen values. Times are aware and in UTC, ids are text.
+
+A run is one execution of one exact definition on one input. It consists of steps; a step has one
+attempt or more, and is done exactly when one of them is its checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from labkit.durable.definition import DefinitionSnapshot
+    from labkit.durable.tools import ToolCall
+
+__all__ = [
+    "REASON_DEFINITION_UNAVAILABLE", "REASON_UNCERTAIN_NON_IDEMPOTENT", "TRANSITIONS", "Change",
+    "ConversationMessage", "ConversationRole", "FailureClassification", "Hold", "ModelPurpose",
+    "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunInspection", "RunRecord",
+    "RunResolution", "RunStatus", "RunSummary", "StepAttempt", "StepCheckpoint", "StepRecord",
+    "StepStatus", "StepType", "allowed_resolutions", "is_terminal",
+]  # fmt: skip
+
+REASON_UNCERTAIN_NON_IDEMPOTENT = "UNCERTAIN_NON_IDEMPOTENT"
+REASON_DEFINITION_UNAVAILABLE = "DEFINITION_UNAVAILABLE"
+
+
+class RunStatus(StrEnum):
+    """Each is named for the transition that leads to it. RUNNING means running or abandoned."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    WAITING = "WAITING"
+    SUCCEEDED = "SUCCEEDED"
+    REJECTED = "REJECTED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in _OPEN
+
+
+_OPEN = (RunStatus.CREATED, RunStatus.RUNNING, RunStatus.WAITING)
+TRANSITIONS = {  # the whole life of a run; what is not here is refused
+    RunStatus.CREATED: {"RUNNING", "WAITING", "REJECTED", "FAILED", "CANCELLED"},
+    RunStatus.RUNNING: {"SUCCEEDED", "REJECTED", "FAILED", "WAITING", "CANCELLED"},
+    RunStatus.WAITING: {"RUNNING", "FAILED", "CANCELLED"},
+}
+
+
+def is_terminal(status: RunStatus | str) -> bool:
+    return RunStatus(status).is_terminal
+
+
+class StepType(StrEnum):
+    CONTEXT = "CONTEXT"
+    MODEL = "MODEL"
+    TOOL = "TOOL"
+
+
+class StepStatus(StrEnum):
+    """Of a step and of an attempt."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class FailureClassification(StrEnum):
+    """TRANSIENT and PERMANENT: nothing happened outside. UNCERTAIN: nobody can say."""
+
+    TRANSIENT = "TRANSIENT"
+    PERMANENT = "PERMANENT"
+    UNCERTAIN = "UNCERTAIN"
+
+
+class ModelPurpose(StrEnum):
+    PRIMARY = "PRIMARY"
+    CONTEXT_COMPRESSION = "CONTEXT_COMPRESSION"
+    OUTPUT_REPAIR = "OUTPUT_REPAIR"
+
+
+class ConversationRole(StrEnum):
+    USER = "USER"
+    ASSISTANT = "ASSISTANT"
+
+
+@dataclass(frozen=True)
+class ConversationMessage:
+    role: ConversationRole
+    content: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """The metadata of a run, none of its payloads: what a list of runs consists of.
+
+    `version` grows by one with each transition and with nothing else.
+    """
+
+    run_id: str
+    definition_id: str
+    definition_version: str
+    status: RunStatus = RunStatus.CREATED
+    waiting_reason: str | None = None
+    waiting_step_id: str | None = None
+    error_code: str | None = None
+    version: int = 1
+    lease_owner: str | None = None
+    lease_epoch: int = 0
+    lease_expires_at: datetime | None = None
+    cancel_requested_by: str | None = None
+    cancel_requested_at: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+
+    def has_valid_lease(self, now: datetime) -> bool:
+        """Half-open: at `expires_at` itself the owner is out and another may enter."""
+        return self.lease_expires_at is not None and now < self.lease_expires_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(RunSummary):
+    input: str
+    history: tuple[ConversationMessage, ...] = ()
+    snapshot: DefinitionSnapshot
+    output: str | None = None
+
+
+class Hold(NamedTuple):
+    """What every write must name: the run, the epoch of its lease, the version it is based on."""
+
+    run_id: str
+    epoch: int
+    version: int
+
+
+class Receipt(NamedTuple):
+    """What a write tells its writer: the version now, and whether someone asked to cancel."""
+
+    version: int
+    cancel_requested: bool
+
+
+class Change(NamedTuple):
+    """A transition of a run, and what comes with it."""
+
+    to: RunStatus
+    output: str | None = None
+    waiting_reason: str | None = None
+    waiting_step_id: str | None = None
+    error_code: str | None = None
+
+
+class NewStep(NamedTuple):
+    """A step as its first attempt stores it. `call` is what the model asked for."""
+
+    step_id: str
+    step_type: StepType
+    name: str | None = None
+    call: ToolCall | None = None
+    purpose: ModelPurpose | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRecord:
+    """`idx` counts the steps of the run from 0; `name` is the tool's."""
+
+    step_id: str
+    run_id: str
+    idx: int
+    step_type: StepType
+    status: StepStatus
+    name: str | None = None
+    call: ToolCall | None = None
+    model_purpose: ModelPurpose | None = None
+    checkpoint_attempt_id: str | None = None
+    error_code: str | None = None
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepAttempt:
+    """`number` counts the attempts of the step from 1. `output` is JSON, or the provider's."""
+
+    attempt_id: str
+    step_id: str
+    run_id: str
+    number: int
+    status: StepStatus
+    output: str | None = None
+    error: str | None = None
+    classification: FailureClassification | None = None
+    error_code: str | None = None
+    model_purpose: ModelPurpose | None = None
+    created_at: datetime
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCheckpoint:
+    """The complete result of a step: of a MODEL step a response, of a TOOL step an outcome."""
+
+    run_id: str
+    step_id: str
+    attempt_id: str
+    step_type: StepType
+    output: str
+    created_at: datetime
+
+
+class ResolutionAction(StrEnum):
+    RETRY_STEP = "RETRY_STEP"
+    CONFIRM_STEP = "CONFIRM_STEP"
+    REJECT_STEP = "REJECT_STEP"
+    CONTINUE_RUN = "CONTINUE_RUN"
+    FAIL_RUN = "FAIL_RUN"
+    CANCEL_RUN = "CANCEL_RUN"
+
+
+_ENDS = (ResolutionAction.FAIL_RUN, ResolutionAction.CANCEL_RUN)
+_ALLOWED = {
+    REASON_UNCERTAIN_NON_IDEMPOTENT: (
+        ResolutionAction.RETRY_STEP,
+        ResolutionAction.CONFIRM_STEP,
+        ResolutionAction.REJECT_STEP,
+        *_ENDS,
+    ),
+    REASON_DEFINITION_UNAVAILABLE: _ENDS,
+}
+
+
+def allowed_resolutions(run: RunSummary) -> tuple[ResolutionAction, ...]:
+    """What `resolve_run` accepts for this run now; nothing unless it is WAITING."""
+    return _ALLOWED.get(run.waiting_reason or "", ())
+
+
+@dataclass(frozen=True)
+class RunResolution:
+    """The application's answer to a waiting run. Only it can say what happened outside."""
+
+    action: ResolutionAction
+    result: str | None = None
+    code: str | None = None
+    message: str | None = None
+    reason: str | None = None
+    actor: str | None = None
+    waiting_step_id: str | None = None
+
+    @classmethod
+    def retry_step(cls, **more: Any) -> RunResolution:
+        """Call the tool once more: the application takes it on itself that it may run twice."""
+        return cls(ResolutionAction.RETRY_STEP, **more)
+
+    @classmethod
+    def confirm_step(cls, result: str, **more: Any) -> RunResolution:
+        """The effect is there, and this is its result. Nothing is called."""
+        return cls(ResolutionAction.CONFIRM_STEP, result, **more)
+
+    @classmethod
+    def reject_step(cls, code: str, message: str, **more: Any) -> RunResolution:
+        """The effect is not there and shall not be; the model is told so. Nothing is called."""
+        return cls(ResolutionAction.REJECT_STEP, code=code, message=message, **more)
+
+    @classmethod
+    def fail_run(cls, **more: Any) -> RunResolution:
+        return cls(ResolutionAction.FAIL_RUN, **more)
+
+    @classmethod
+    def cancel_run(cls, **more: Any) -> RunResolution:
+        return cls(ResolutionAction.CANCEL_RUN, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolutionRecord:
+    """Who resolved what, when and why. `version` is the one that the answer was based on."""
+
+    run_id: str
+    action: ResolutionAction
+    step_id: str | None
+    version: int
+    actor: str | None
+    reason: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class RunInspection:
+    """Everything stored of one run, at one moment, in the order in which it came to be."""
+
+    run: RunRecord
+    steps: list[StepRecord] = field(default_factory=list)
+    attempts: list[StepAttempt] = field(default_factory=list)
+    resolutions: list[ResolutionRecord] = field(default_factory=list)
+
+    @property
+    def checkpoints(self) -> list[StepCheckpoint]:
+        by_id = {attempt.attempt_id: attempt for attempt in self.attempts}
+        done = ((step, by_id.get(step.checkpoint_attempt_id or "")) for step in self.steps)
+        return [
+            StepCheckpoint(
+                run_id=step.run_id,
+                step_id=step.step_id,
+                attempt_id=attempt.attempt_id,
+                step_type=step.step_type,
+                output=attempt.output or "",
+                created_at=attempt.finished_at or attempt.created_at,
+            )
+            for step, attempt in done
+            if attempt
+        ]

@@ -1,0 +1,160 @@
+"""What may follow a step: the whole of recovery, in one table.
+
+The loop asks for every step, the first time as after a crash: of which kind is it, how did its last
+attempt end? Both come from the store and from the frozen snapshot, never from what is registered
+now. A kind or an end that the table does not know stops the run; it never leads to a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from labkit.durable.definition import DefinitionSnapshot
+from labkit.durable.errors import (
+    IllegalRunTransitionError,
+    ResolutionNotAllowedError,
+    StaleRunVersionError,
+)
+from labkit.durable.records import (
+    REASON_UNCERTAIN_NON_IDEMPOTENT,
+    Change,
+    FailureClassification,
+    ResolutionAction,
+    RunResolution,
+    RunStatus,
+    RunSummary,
+    StepAttempt,
+    StepStatus,
+    StepType,
+    allowed_resolutions,
+)
+from labkit.durable.tools import ToolCall, ToolOutcome, serialize_tool_outcome
+
+__all__ = ["TABLE", "Last", "Next", "change_for", "decide", "kind_of", "last_of", "outcome_of",
+           "require_resolvable"]  # fmt: skip
+
+UNDECLARED = "UNDECLARED"
+FROZEN_TOOL_DECLARATION_UNAVAILABLE = "FROZEN_TOOL_DECLARATION_UNAVAILABLE"
+UNCONFIRMED = {  # the code of an attempt that a crash cut off
+    StepType.CONTEXT: "context_unconfirmed",
+    StepType.MODEL: "model_checkpoint_unconfirmed",
+    StepType.TOOL: "effect_unconfirmed",
+}
+
+
+class Last(StrEnum):
+    """How the last attempt of a step ended. CRASHED: it did not; its caller was killed."""
+
+    ABSENT = "ABSENT"
+    CHECKPOINT = "CHECKPOINT"
+    CRASHED = "CRASHED"
+    TIMED_OUT = "TIMED_OUT"
+    TRANSIENT = "TRANSIENT"
+    PERMANENT = "PERMANENT"
+
+
+class Next(StrEnum):
+    CALL = "CALL"  # the first attempt
+    REUSE = "REUSE"  # the checkpoint is there: no call
+    REPLAY = "REPLAY"  # the same step and key again, while attempts are left
+    RETRY = "RETRY"  # the same, where a policy was frozen
+    WAIT = "WAIT"  # only the application can know
+    FAIL = "FAIL"
+
+
+_AGAIN = (Next.CALL, Next.REUSE, Next.REPLAY, Next.FAIL, Next.RETRY, Next.FAIL)
+TABLE: dict[str, tuple[Next, ...]] = {
+    # no attempt, checkpoint, crashed, timed out, TRANSIENT, PERMANENT
+    "CONTEXT": _AGAIN,
+    "MODEL": _AGAIN,
+    "READ_ONLY": _AGAIN,
+    "IDEMPOTENT": _AGAIN,
+    "NON_IDEMPOTENT": (Next.CALL, Next.REUSE, Next.WAIT, Next.WAIT, Next.RETRY, Next.FAIL),
+    UNDECLARED: (Next.FAIL, Next.REUSE, Next.WAIT, Next.WAIT, Next.FAIL, Next.FAIL),
+}
+
+
+def decide(kind: str, last: Last | None, used: int, snapshot: DefinitionSnapshot) -> Next:
+    """`used` attempts are stored for the step, of which `last` is the end of the newest."""
+    row = dict(zip(Last, TABLE.get(kind, ()), strict=False))
+    found = row.get(last, Next.FAIL) if last else Next.FAIL
+    if found is Next.RETRY and snapshot.retry_policy is None:
+        return Next.FAIL
+    if found in (Next.REPLAY, Next.RETRY) and used >= snapshot.max_attempts:
+        return Next.FAIL
+    return found
+
+
+def kind_of(step_type: StepType, tool_name: str | None, snapshot: DefinitionSnapshot) -> str:
+    """The row of the table: for a tool its frozen effect, UNDECLARED if that is not known."""
+    if step_type is not StepType.TOOL:
+        return step_type.value
+    declaration = snapshot.declaration(tool_name)
+    return declaration.effect.value if declaration else UNDECLARED
+
+
+def last_of(attempts: Sequence[StepAttempt], has_checkpoint: bool) -> Last | None:
+    """The column of the table; None for an attempt that no transaction of ours can have left."""
+    if has_checkpoint:
+        return Last.CHECKPOINT
+    if not attempts:
+        return Last.ABSENT
+    newest = attempts[-1]
+    if newest.status is StepStatus.RUNNING:
+        return Last.CRASHED
+    if newest.classification is FailureClassification.UNCERTAIN:
+        return Last.CRASHED  # marked so by an earlier recovery, which was killed in its turn
+    return Last(newest.classification.value) if newest.classification else None
+
+
+def change_for(found: Next, kind: str, step_id: str, code: str | None) -> Change | None:
+    """The transition that is written together with the attempt's end; None: the run goes on."""
+    if found is Next.WAIT:
+        reason = REASON_UNCERTAIN_NON_IDEMPOTENT
+        return Change(RunStatus.WAITING, waiting_reason=reason, waiting_step_id=step_id)
+    if found is Next.FAIL:
+        failed = FROZEN_TOOL_DECLARATION_UNAVAILABLE if kind == UNDECLARED else code
+        return Change(RunStatus.FAILED, error_code=failed)
+    return None
+
+
+def require_resolvable(run: RunSummary, resolution: RunResolution, expected_version: int) -> None:
+    """Raises for an answer that does not fit what the run waits for; nothing has changed then."""
+    action = resolution.action
+    if run.status is not RunStatus.WAITING:
+        raise IllegalRunTransitionError(f"run {run.run_id} is {run.status}; only WAITING resolves")
+    if action not in (allowed := allowed_resolutions(run)):
+        raise ResolutionNotAllowedError(
+            f"run {run.run_id} waits for {run.waiting_reason}: {action} is no answer; "
+            f"use {', '.join(allowed) or 'resume_run'}"
+        )
+    of_step = action not in (ResolutionAction.FAIL_RUN, ResolutionAction.CANCEL_RUN)
+    if resolution.waiting_step_id != run.waiting_step_id and (
+        of_step or resolution.waiting_step_id is not None
+    ):
+        raise ResolutionNotAllowedError(
+            f"run {run.run_id} waits at step {run.waiting_step_id}, "
+            f"not at {resolution.waiting_step_id}; look again before you answer"
+        )
+    if action is ResolutionAction.CONFIRM_STEP and not isinstance(resolution.result, str):
+        raise ResolutionNotAllowedError("CONFIRM_STEP takes the result of the effect, a text")
+    if action is ResolutionAction.REJECT_STEP and not (resolution.code and resolution.message):
+        raise ResolutionNotAllowedError(
+            "REJECT_STEP takes a code and a message, both for the model"
+        )
+    if run.version != expected_version:
+        raise StaleRunVersionError(
+            f"run {run.run_id} is at version {run.version}, not {expected_version}; read it again"
+        )
+
+
+def outcome_of(resolution: RunResolution, call: ToolCall) -> str:
+    """What becomes the checkpoint of a step that the application confirms or rejects."""
+    to = {"call_id": call.call_id, "tool_name": call.tool_name}
+    if resolution.action is ResolutionAction.CONFIRM_STEP:
+        outcome = ToolOutcome.success(**to, result=resolution.result or "")
+    else:
+        code, message = resolution.code or "", resolution.message or ""
+        outcome = ToolOutcome.rejected(**to, code=code, message=message)
+    return serialize_tool_outcome(outcome)

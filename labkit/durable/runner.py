@@ -1,0 +1,290 @@
+"""The commands of a run. Each looks, takes the lease, and lets one advance go as far as it can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, TypeVar
+from uuid import uuid4
+
+from labkit.durable.advance import DEFINITION_GONE, Advance, Stopped
+from labkit.durable.definition import DefinitionRegistry
+from labkit.durable.errors import (
+    IllegalRunTransitionError,
+    ResolutionNotAllowedError,
+)
+from labkit.durable.lease import Held, patiently
+from labkit.durable.records import (
+    REASON_DEFINITION_UNAVAILABLE,
+    Change,
+    ConversationMessage,
+    ResolutionAction,
+    RunInspection,
+    RunRecord,
+    RunResolution,
+    RunStatus,
+    RunSummary,
+)
+from labkit.durable.store import RunStore
+from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
+from labkit.errors import BadInput, LabkitError
+
+__all__ = ["DEFAULT_LEASE_TTL", "Recovered", "Runner"]
+
+DEFAULT_LEASE_TTL = timedelta(seconds=30)
+_RUN_IT = Change(RunStatus.RUNNING)
+_Result = TypeVar("_Result")
+
+
+class Recovered(NamedTuple):
+    """What `recover_all` made of one run: how it stands, or why it could not be advanced."""
+
+    run_id: str
+    run: RunRecord | None
+    error: LabkitError | None
+
+
+class Runner:
+    """Advances runs of the registered definitions. `owner` names it in leases and journal."""
+
+    def __init__(
+        self,
+        *,
+        registry: DefinitionRegistry,
+        store: RunStore,
+        owner: str | None = None,
+        lease_ttl: timedelta = DEFAULT_LEASE_TTL,
+    ) -> None:
+        if lease_ttl <= timedelta(0):
+            raise BadInput(f"lease_ttl={lease_ttl}: a lease lasts longer than nothing")
+        self.registry, self.store = registry, store
+        self.owner, self._ttl = owner or f"runner-{uuid4().hex}", lease_ttl
+        self._live: dict[str, Broadcast] = {}
+
+    # --- reading
+
+    async def get_run(self, run_id: str) -> RunRecord:
+        """Raises RunNotFoundError."""
+        return await self.store.get_run(run_id)
+
+    async def inspect_run(self, run_id: str) -> RunInspection:
+        """One consistent snapshot of all that is stored. Raises RunNotFoundError."""
+        return await self.store.inspect_run(run_id)
+
+    async def list_runs(
+        self,
+        *,
+        status: RunStatus | None = None,
+        definition_id: str | None = None,
+        lease: Literal["expired"] | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> list[RunSummary]:
+        """The oldest first, `after` the run of that id; "expired": RUNNING, and nobody's."""
+        return await self.store.list_runs(
+            status=status, definition_id=definition_id, lease=lease, limit=limit, after=after
+        )
+
+    async def subscribe_run(self, run_id: str) -> AsyncIterator[RunUpdate]:
+        """Updates of this runner's advance of the run, from now until it ends."""
+        await self.store.get_run(run_id)
+        async for update in self._live.setdefault(run_id, Broadcast()).read():
+            yield update
+
+    # --- commands
+
+    async def create_run(
+        self,
+        definition_id: str,
+        version: str,
+        input: str,
+        *,
+        run_id: str | None = None,
+        history: Sequence[ConversationMessage] = (),
+    ) -> RunRecord:
+        """Stores the run with what its definition declares now; calls nothing.
+
+        The same `run_id` with an equal request gives the stored run. Raises DuplicateRunError for
+        another request, DefinitionNotFoundError, and ValueError for a blank id.
+        """
+        if run_id is not None and not run_id.strip():
+            raise ValueError("run_id is blank; leave it out to get a new one")
+        definition = self.registry.resolve(definition_id, version)
+        now = self.store.clock.now()
+        run = RunRecord(
+            run_id=run_id or uuid4().hex,
+            definition_id=definition_id,
+            definition_version=version,
+            input=input,
+            history=tuple(history),
+            snapshot=definition.frozen_snapshot(),
+            created_at=now,
+            updated_at=now,
+        )
+        return await self._write(lambda: self.store.create_run(run))
+
+    async def start_run(self, run_id: str) -> RunRecord:
+        """Advances a CREATED run. Raises IllegalRunTransitionError for any other."""
+        with self._broadcast(run_id) as live:
+            run = await self.store.get_run(run_id)
+            if run.status is not RunStatus.CREATED:
+                raise IllegalRunTransitionError(f"run {run_id} is {run.status}; `resume_run` it")
+            self.registry.resolve(run.definition_id, run.definition_version)
+            return await self._advance(run, _RUN_IT, live)
+
+    async def resume_run(self, run_id: str) -> RunRecord:
+        """Goes on with a run that was left behind, by what the store can prove.
+
+        A run that waits for the application is returned as it is. Raises IllegalRunTransitionError
+        for a terminal run and LeaseNotHeldError while another advance holds it.
+        """
+        with self._broadcast(run_id) as live:
+            run = await self.store.get_run(run_id)
+            if run.status.is_terminal:
+                raise IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
+            is_there = self.registry.is_registered(run.definition_id, run.definition_version)
+            waits_for_definition = run.waiting_reason == REASON_DEFINITION_UNAVAILABLE
+            if run.status is RunStatus.WAITING and not (waits_for_definition and is_there):
+                return run
+            if run.status is RunStatus.RUNNING:
+                return await self._advance(run, None, live)
+            return await self._advance(run, _RUN_IT if is_there else DEFINITION_GONE, live)
+
+    async def resolve_run(
+        self, run_id: str, resolution: RunResolution, expected_version: int
+    ) -> RunRecord:
+        """Gives the application's answer to a WAITING run, and goes on.
+
+        Raises IllegalRunTransitionError, ResolutionNotAllowedError or StaleRunVersionError for an
+        answer that does not fit; then nothing has changed.
+        """
+        with self._broadcast(run_id) as live:
+            if resolution.action is ResolutionAction.RETRY_STEP:
+                await self._require_definition(run_id)
+            inspection = await self._write(
+                lambda: self.store.resolve_run(
+                    run_id, self.owner, self._ttl, resolution, expected_version=expected_version
+                )
+            )
+            return await self._go_on(inspection, live)
+
+    async def cancel_run(self, run_id: str, expected_version: int | None = None) -> RunRecord:
+        """Asks for the end of a run: at once where nobody advances it, else at the next safe point.
+
+        No call is made, and one in flight is not killed: what it did is stored first. An effect
+        that nobody can prove beats the request: the run WAITs, and the request stays.
+        """
+        run = await self.store.get_run(run_id)
+        if run.status.is_terminal:
+            raise IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
+        if run.status is not RunStatus.RUNNING:
+            version = run.version if expected_version is None else expected_version
+            cancelled = Change(RunStatus.CANCELLED)
+            await self._write(lambda: self._acquire(run_id, version, cancelled))
+            return await self.store.get_run(run_id)
+        asked = await self._write(
+            lambda: self.store.request_cancel(run_id, self.owner, expected_version=expected_version)
+        )
+        if asked.has_valid_lease(self.store.clock.now()):
+            return await self.store.get_run(run_id)
+        with self._broadcast(run_id) as live:
+            return await self._advance(asked, None, live)
+
+    async def recover_all(self, limit: int = 100) -> list[Recovered]:
+        """Resumes, side by side, every RUNNING run that nobody holds. One that cannot be resumed
+        is reported and does not stop the others."""
+        runs = await self.store.list_runs(lease="expired", limit=limit)
+        return list(await asyncio.gather(*(self._recover(run.run_id) for run in runs)))
+
+    # --- what the commands stand on
+
+    async def _recover(self, run_id: str) -> Recovered:
+        try:
+            return Recovered(run_id, await self.resume_run(run_id), None)
+        except LabkitError as error:
+            return Recovered(run_id, None, error)
+
+    async def _require_definition(self, run_id: str) -> None:
+        run = await self.store.get_run(run_id)
+        if not self.registry.is_registered(run.definition_id, run.definition_version):
+            raise ResolutionNotAllowedError(
+                f"RETRY_STEP calls the tool of {run.definition_id} {run.definition_version}, "
+                "which is not registered here"
+            )
+
+    async def _advance(self, run: RunSummary, change: Change | None, live: Broadcast) -> RunRecord:
+        inspection = await self._write(lambda: self._acquire(run.run_id, run.version, change))
+        return await self._go_on(inspection, live)
+
+    def _acquire(
+        self, run_id: str, version: int, change: Change | None
+    ) -> Awaitable[RunInspection]:
+        return self.store.acquire_lease(
+            run_id, self.owner, self._ttl, expected_version=version, change=change
+        )
+
+    async def _go_on(self, inspection: RunInspection, live: Broadcast) -> RunRecord:
+        """From the lease to where the run cannot go further; the lease is given back in any case."""
+        run = inspection.run
+        self._publish_status(live, run)
+        if run.status is not RunStatus.RUNNING:
+            return run
+        held = Held(self.store, run, self._ttl)
+        advance = Advance(self.store, held, inspection, live)
+        if inspection.resolutions and inspection.resolutions[-1].version == run.version - 1:
+            advance.authorised = advance.open_attempt
+        try:
+            await advance.run(self.registry)
+        except Stopped:
+            ended = await self.store.get_run(run.run_id)
+        except BaseException:
+            await self._let_go(advance, held)
+            raise
+        self._publish_status(live, ended)
+        return ended
+
+    async def _let_go(self, advance: Advance, held: Held) -> None:
+        """Leaves the run as recovery would find it, so that anybody can go on at once."""
+        # Where the lease is lost or the storage is gone this cannot be written; then the run stays
+        # as a crash leaves it, and the error that led here is the one to report.
+        with suppress(LabkitError):
+            try:
+                await advance.normalise()
+            except Stopped:
+                return
+            await held.write(lambda: self.store.release_lease(held.hold))
+
+    async def _write(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+        end = self.store.clock.now() + self._ttl
+
+        def until() -> datetime:
+            return end
+
+        return await patiently(verb, self.store.clock, until)
+
+    @contextmanager
+    def _broadcast(self, run_id: str) -> Iterator[Broadcast]:
+        """The broadcast of a run while it is advanced. A second command, which the store will
+        refuse, must not take it from the first."""
+        live = self._live.setdefault(run_id, Broadcast())
+        if live.is_on:
+            yield Broadcast()
+            return
+        live.is_on = True
+        try:
+            yield live
+        finally:
+            live.close()
+            self._live.pop(run_id, None)
+
+    def _publish_status(self, live: Broadcast, run: RunRecord) -> None:
+        live.publish(
+            RunUpdate(
+                run_id=run.run_id,
+                update_type=RunUpdateType.STATUS_CHANGED,
+                status=run.status.value,
+                created_at=self.store.clock.now(),
+            )
+        )

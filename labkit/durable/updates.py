@@ -1,0 +1,70 @@
+"""Live updates of one advance. They are never stored; the store is the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from labkit.durable.records import StepType
+
+__all__ = ["Broadcast", "RunUpdate", "RunUpdateType"]
+
+
+class RunUpdateType(StrEnum):
+    STATUS_CHANGED = "STATUS_CHANGED"
+    STEP_STARTED = "STEP_STARTED"
+    MODEL_DELTA = "MODEL_DELTA"
+    ATTEMPT_FAILED = "ATTEMPT_FAILED"
+    STEP_COMPLETED = "STEP_COMPLETED"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunUpdate:
+    """`content` is the delta of a MODEL_DELTA. Who shows text replaces it by `attempt_id`: a new
+    attempt begins with an empty text, whatever the one before had said.
+    """
+
+    run_id: str
+    update_type: RunUpdateType
+    step_id: str | None = None
+    attempt_id: str | None = None
+    step_type: StepType | None = None
+    status: str | None = None
+    content: str | None = None
+    created_at: datetime
+
+
+class Broadcast:
+    """Hands each update to every reader that is there when it comes.
+
+    `is_on`: the advance has begun. A reader may be there before, and must not wait for ever then.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._readers: list[asyncio.Queue[RunUpdate | None]] = []
+
+    def publish(self, update: RunUpdate) -> None:
+        for reader in self._readers:
+            reader.put_nowait(update)
+
+    def close(self) -> None:
+        self.is_on = False
+        for reader in self._readers:
+            reader.put_nowait(None)
+
+    async def read(self) -> AsyncIterator[RunUpdate]:
+        """What comes from now on, until the advance ends; nothing if none begins now."""
+        reader: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
+        self._readers.append(reader)
+        try:
+            await asyncio.sleep(0)  # an advance whose task was made just now begins
+            if not self.is_on and reader.empty():
+                return
+            while (update := await reader.get()) is not None:
+                yield update
+        finally:
+            self._readers.remove(reader)
