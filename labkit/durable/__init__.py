@@ -3,6 +3,7 @@
 Read records, recovery, advance, runner, then stores/schema and stores/sqlite.
 """
 
+# isort: skip_file
 from labkit.durable.clocks import Clock, FakeClock, SystemClock
 from labkit.durable.codec import EncryptedPayloadCodec, PayloadCodec, PlaintextPayloadCodec
 from labkit.durable.context import ContextItem, ContextProvider, ContextRequest

@@ -11,52 +11,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from labkit.durable import model, tools
-from labkit.durable.calls import Failed, attempt_call
-from labkit.durable.context import (
-    ContextItem,
-    ContextRequest,
-    deserialize_items,
-    serialize_items,
-)
+from labkit.durable import errors, model, records, tools
+from labkit.durable.calls import attempt_call
+from labkit.durable.context import ContextItem, ContextRequest, deserialize_items, serialize_items
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
-from labkit.durable.errors import (
-    DefinitionNotFoundError,
-    ModelFailure,
-    StepFailure,
-    ToolFailure,
-)
 from labkit.durable.lease import Held
 from labkit.durable.records import (
-    REASON_DEFINITION_UNAVAILABLE,
     Change,
-    FailureClassification,
-    ModelPurpose,
+    Failed,
     NewStep,
-    RunInspection,
     RunStatus,
     StepAttempt,
     StepStatus,
     StepType,
 )
-from labkit.durable.recovery import (
-    UNCONFIRMED,
-    Last,
-    Next,
-    change_for,
-    decide,
-    kind_of,
-    last_of,
-)
+from labkit.durable.recovery import UNCONFIRMED, Last, Next, change_for, decide, kind_of, last_of
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
 
 __all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
 
-MODEL_EXECUTION_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
-DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=REASON_DEFINITION_UNAVAILABLE)
+MODEL_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
+DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=records.REASON_DEFINITION_UNAVAILABLE)
 
 
 class Stopped(Exception):
@@ -69,14 +47,14 @@ class _Work(NamedTuple):
     step: NewStep
     call: Callable[[StepAttempt], Awaitable[str]]
     timeout_s: float | None
-    asserts: type[StepFailure]
+    asserts: type[errors.StepFailure]
 
 
 class Advance:
     """`authorised`: the open attempt that a RETRY_STEP has stored, to be called, not recovered."""
 
     def __init__(
-        self, store: RunStore, held: Held, inspection: RunInspection, live: Broadcast
+        self, store: RunStore, held: Held, inspection: records.RunInspection, live: Broadcast
     ) -> None:
         self._store, self._held, self._live = store, held, live
         self._run, self._snapshot = inspection.run, inspection.run.snapshot
@@ -121,7 +99,7 @@ class Advance:
         kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
-        failed = Failed(FailureClassification.UNCERTAIN, code, why)
+        failed = Failed(records.FailureClassification.UNCERTAIN, code, why)
         await self._store_failure(
             attempt, failed, change_for(found, kind, step.step_id, code), True
         )
@@ -134,15 +112,14 @@ class Advance:
     async def _definition(self, registry: DefinitionRegistry) -> AgentDefinition:
         try:
             return registry.resolve(self._run.definition_id, self._run.definition_version)
-        except DefinitionNotFoundError:
+        except errors.DefinitionNotFoundError:
             await self._change(DEFINITION_GONE)
-            raise
 
     async def _finish(self, output: str | None) -> None:
         await self._safe_point()
         await self._change(Change(RunStatus.SUCCEEDED, output=output))
 
-    async def _change(self, change: Change) -> None:
+    async def _change(self, change: Change) -> NoReturn:
         """The last write of an advance."""
         await self._held.write(lambda: self._store.change_run(self._held.hold, change))
         raise Stopped
@@ -159,7 +136,7 @@ class Advance:
             return serialize_items(await provider.provide(ContextRequest(self._run.input)))
 
         step = NewStep("context", StepType.CONTEXT)
-        work = _Work(step, provide, None, StepFailure)
+        work = _Work(step, provide, None, errors.StepFailure)
         return deserialize_items(await self._result_of(work, is_callable=provider is not None))
 
     async def _ask_model(
@@ -188,8 +165,8 @@ class Advance:
                 response = await adapter.generate(request)
             return model.serialize_model_response(model.require_contract(response, names))
 
-        step = NewStep(step_id, StepType.MODEL, purpose=ModelPurpose.PRIMARY)
-        work = _Work(step, ask, snapshot.model_timeout_s, ModelFailure)
+        step = NewStep(step_id, StepType.MODEL, purpose=records.ModelPurpose.PRIMARY)
+        work = _Work(step, ask, snapshot.model_timeout_s, errors.ModelFailure)
         return model.deserialize_model_response(await self._result_of(work))
 
     async def _stream(
@@ -224,9 +201,9 @@ class Advance:
             outcome = await tool.invoke(request)
             return tools.serialize_tool_outcome(tools.require_outcome(outcome, call))
 
-        step = NewStep(step_id, StepType.TOOL, call.tool_name, call)
-        timeout_s = declared.timeout_s if declared else None
-        work = _Work(step, invoke, timeout_s, ToolFailure)
+        effect, timeout_s = (declared.effect, declared.timeout_s) if declared else (None, None)
+        step = NewStep(step_id, StepType.TOOL, call.tool_name, effect, call)
+        work = _Work(step, invoke, timeout_s, errors.ToolFailure)
         text = await self._result_of(work, is_callable=tool is not None)
         return tools.deserialize_tool_outcome(text)
 
@@ -263,15 +240,13 @@ class Advance:
     async def _begin(self, step: NewStep) -> StepAttempt:
         limits = self._snapshot.model_execution_budget
         budget = limits.of(step.purpose) if step.purpose else None
-        begun = await self._held.write(
+        attempt, receipt = await self._held.write(
             lambda: self._store.begin_attempt(self._held.hold, step, budget)
         )
-        if not begun:
-            code = MODEL_EXECUTION_BUDGET_EXCEEDED
-            await self._change(Change(RunStatus.FAILED, error_code=code))
-            raise Stopped
-        attempt, receipt = begun
         self._held.note(receipt)
+        if attempt is None:
+            await self._safe_point()
+            await self._change(Change(RunStatus.FAILED, error_code=MODEL_BUDGET_EXCEEDED))
         self._attempts[step.step_id].append(attempt)
         return attempt
 
@@ -302,7 +277,7 @@ class Advance:
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step.step_type)
 
     async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
-        is_unsure = failed.classification is FailureClassification.UNCERTAIN
+        is_unsure = failed.classification is records.FailureClassification.UNCERTAIN
         last = Last.TIMED_OUT if is_unsure else Last(failed.classification.value)
         found = decide(kind, last, attempt.number, self._snapshot)
         change = change_for(found, kind, attempt.step_id, failed.code)
@@ -313,18 +288,13 @@ class Advance:
     ) -> None:
         receipt = await self._held.write(
             lambda: self._store.record_failure(
-                self._held.hold, attempt, *failed, change=change, recovered=recovered
+                self._held.hold, attempt, failed, change=change, recovered=recovered
             )
         )
         self._held.note(receipt)
-        self._note(
-            replace(
-                attempt,
-                status=StepStatus.FAILED,
-                classification=failed.classification,
-                error_code=failed.code,
-            )
-        )
+        kind, code, _ = failed
+        ended = replace(attempt, status=StepStatus.FAILED, classification=kind, error_code=code)
+        self._note(ended)
         self._publish(RunUpdateType.ATTEMPT_FAILED, attempt, status=failed.classification.value)
         if change:
             raise Stopped
@@ -339,6 +309,8 @@ class Advance:
         step_type: StepType | None = None,
         **more: str,
     ) -> None:
+        if not self._live.is_read:
+            return
         stored = self._stored.get(attempt.step_id)
         update = RunUpdate(
             run_id=attempt.run_id,

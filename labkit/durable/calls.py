@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from labkit.durable.errors import StepFailure
-from labkit.durable.records import FailureClassification
+from labkit.durable.records import Failed, FailureClassification
 from labkit.errors import describe
 
-__all__ = ["Failed", "attempt_call"]
+__all__ = ["attempt_call"]
 
 UNCLASSIFIED_FAILURE, TIMED_OUT = "UNCLASSIFIED_FAILURE", "TIMED_OUT"
 _Result = TypeVar("_Result")
-
-
-class Failed(NamedTuple):
-    """How a call failed. UNCERTAIN: it may have done what it was to do."""
-
-    classification: FailureClassification
-    code: str
-    message: str
 
 
 async def attempt_call(
@@ -42,7 +34,8 @@ async def attempt_call(
         async with asyncio.timeout(timeout_s) as limit:
             return await call()
     except asserts as failure:
-        return Failed(failure.classification, failure.code, describe(failure))
+        code = failure.code[:100].encode("utf-8", "backslashreplace").decode()
+        return Failed(failure.classification, code, describe(failure))
     except TimeoutError as error:
         if limit.expired():
             why = f"no answer within {timeout_s:g} s"

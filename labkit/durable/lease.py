@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from labkit.durable.clocks import Clock
-from labkit.durable.errors import LeaseNotHeldError, RunRefused, StoreBusyError
+from labkit.durable.errors import LeaseNotHeldError, StoreBusyError
 from labkit.durable.records import Hold, Receipt, RunRecord
 from labkit.durable.store import RunStore
+from labkit.errors import LabkitError
 
 __all__ = ["Held", "patiently"]
 
@@ -64,8 +65,7 @@ class Held:
             yield
         finally:
             renewal.cancel()
-            with suppress(asyncio.CancelledError):
-                await renewal
+            await asyncio.gather(renewal, return_exceptions=True)
 
     async def _renew_for_ever(self) -> None:
         try:
@@ -74,5 +74,5 @@ class Held:
                 run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
                 self.expires_at = run.lease_expires_at or self.expires_at
                 self.cancel_requested = run.cancel_requested_at is not None
-        except (LeaseNotHeldError, RunRefused, StoreBusyError) as refusal:
+        except LabkitError as refusal:
             self._refused = refusal  # nothing more is dispatched; the late result will be refused

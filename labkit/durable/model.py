@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from labkit.durable.context import ContextItem
@@ -79,7 +79,8 @@ class StreamingModelAdapter(ModelAdapter):
 
 
 def serialize_model_response(response: ModelResponse) -> str:
-    return json.dumps(asdict(response))
+    calls = [vars(call) for call in response.tool_calls]
+    return json.dumps({"content": response.content, "tool_calls": calls})
 
 
 def deserialize_model_response(text: str) -> ModelResponse:

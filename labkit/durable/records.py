@@ -7,20 +7,21 @@ attempt or more, and is done exactly when one of them is its checkpoint.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from labkit.durable.tools import ToolCall, ToolEffect
 
 if TYPE_CHECKING:
     from labkit.durable.definition import DefinitionSnapshot
-    from labkit.durable.tools import ToolCall
 
 __all__ = [
     "REASON_DEFINITION_UNAVAILABLE", "REASON_UNCERTAIN_NON_IDEMPOTENT", "TRANSITIONS", "Change",
-    "ConversationMessage", "ConversationRole", "FailureClassification", "Hold", "ModelPurpose",
-    "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunInspection", "RunRecord",
-    "RunResolution", "RunStatus", "RunSummary", "StepAttempt", "StepCheckpoint", "StepRecord",
-    "StepStatus", "StepType", "allowed_resolutions", "is_terminal",
+    "Claim", "ConversationMessage", "ConversationRole", "Failed", "FailureClassification", "Hold",
+    "ModelPurpose", "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunFilter",
+    "RunInspection", "RunRecord", "RunResolution", "RunStatus", "RunSummary", "StepAttempt",
+    "StepCheckpoint", "StepRecord", "StepStatus", "StepType", "allowed_resolutions", "is_terminal",
 ]  # fmt: skip
 
 REASON_UNCERTAIN_NON_IDEMPOTENT = "UNCERTAIN_NON_IDEMPOTENT"
@@ -130,6 +131,33 @@ class RunRecord(RunSummary):
     output: str | None = None
 
 
+class Claim(NamedTuple):
+    """Who wants to advance which state of a run, and for how long without a renewal."""
+
+    run_id: str
+    owner: str
+    ttl: timedelta
+    expected_version: int
+
+
+class RunFilter(NamedTuple):
+    """Which runs: the oldest first, `after` that id; lease "expired": RUNNING, and nobody's."""
+
+    status: RunStatus | None = None
+    definition_id: str | None = None
+    lease: Literal["expired"] | None = None
+    limit: int = 100
+    after: str | None = None
+
+
+class Failed(NamedTuple):
+    """How a call failed. UNCERTAIN: it may have done what it was to do."""
+
+    classification: FailureClassification
+    code: str
+    message: str
+
+
 class Hold(NamedTuple):
     """What every write must name: the run, the epoch of its lease, the version it is based on."""
 
@@ -149,7 +177,7 @@ class Change(NamedTuple):
     """A transition of a run, and what comes with it."""
 
     to: RunStatus
-    output: str | None = None
+    output: Any = None  # text; bytes once it is sealed
     waiting_reason: str | None = None
     waiting_step_id: str | None = None
     error_code: str | None = None
@@ -161,13 +189,14 @@ class NewStep(NamedTuple):
     step_id: str
     step_type: StepType
     name: str | None = None
+    effect: ToolEffect | None = None
     call: ToolCall | None = None
     purpose: ModelPurpose | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """`idx` counts the steps of the run from 0; `name` is the tool's."""
+    """`idx` counts the steps of the run from 0; `name` and `effect` are the tool's, as frozen."""
 
     step_id: str
     run_id: str
@@ -175,6 +204,7 @@ class StepRecord:
     step_type: StepType
     status: StepStatus
     name: str | None = None
+    effect: ToolEffect | None = None
     call: ToolCall | None = None
     model_purpose: ModelPurpose | None = None
     checkpoint_attempt_id: str | None = None

@@ -6,27 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
+from labkit.durable import errors, records
 from labkit.durable.advance import DEFINITION_GONE, Advance, Stopped
 from labkit.durable.definition import DefinitionRegistry
-from labkit.durable.errors import (
-    IllegalRunTransitionError,
-    ResolutionNotAllowedError,
-)
 from labkit.durable.lease import Held, patiently
-from labkit.durable.records import (
-    REASON_DEFINITION_UNAVAILABLE,
-    Change,
-    ConversationMessage,
-    ResolutionAction,
-    RunInspection,
-    RunRecord,
-    RunResolution,
-    RunStatus,
-    RunSummary,
-)
+from labkit.durable.records import Change, Claim, RunInspection, RunRecord, RunStatus, RunSummary
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
 from labkit.errors import BadInput, LabkitError
@@ -43,7 +30,7 @@ class Recovered(NamedTuple):
 
     run_id: str
     run: RunRecord | None
-    error: LabkitError | None
+    error: Exception | None
 
 
 class Runner:
@@ -73,19 +60,9 @@ class Runner:
         """One consistent snapshot of all that is stored. Raises RunNotFoundError."""
         return await self.store.inspect_run(run_id)
 
-    async def list_runs(
-        self,
-        *,
-        status: RunStatus | None = None,
-        definition_id: str | None = None,
-        lease: Literal["expired"] | None = None,
-        limit: int = 100,
-        after: str | None = None,
-    ) -> list[RunSummary]:
-        """The oldest first, `after` the run of that id; "expired": RUNNING, and nobody's."""
-        return await self.store.list_runs(
-            status=status, definition_id=definition_id, lease=lease, limit=limit, after=after
-        )
+    async def list_runs(self, **wanted: Any) -> list[RunSummary]:
+        """The oldest first; `wanted` are the fields of RunFilter, each with its default."""
+        return await self.store.list_runs(records.RunFilter(**wanted))
 
     async def subscribe_run(self, run_id: str) -> AsyncIterator[RunUpdate]:
         """Updates of this runner's advance of the run, from now until it ends."""
@@ -102,7 +79,7 @@ class Runner:
         input: str,
         *,
         run_id: str | None = None,
-        history: Sequence[ConversationMessage] = (),
+        history: Sequence[records.ConversationMessage] = (),
     ) -> RunRecord:
         """Stores the run with what its definition declares now; calls nothing.
 
@@ -111,6 +88,8 @@ class Runner:
         """
         if run_id is not None and not run_id.strip():
             raise ValueError("run_id is blank; leave it out to get a new one")
+        if not isinstance(input, str):
+            raise BadInput(f"the input is a {type(input).__name__}; a run takes a text")
         definition = self.registry.resolve(definition_id, version)
         now = self.store.clock.now()
         run = RunRecord(
@@ -130,7 +109,9 @@ class Runner:
         with self._broadcast(run_id) as live:
             run = await self.store.get_run(run_id)
             if run.status is not RunStatus.CREATED:
-                raise IllegalRunTransitionError(f"run {run_id} is {run.status}; `resume_run` it")
+                raise errors.IllegalRunTransitionError(
+                    f"run {run_id} is {run.status}; `resume_run` it"
+                )
             self.registry.resolve(run.definition_id, run.definition_version)
             return await self._advance(run, _RUN_IT, live)
 
@@ -143,9 +124,11 @@ class Runner:
         with self._broadcast(run_id) as live:
             run = await self.store.get_run(run_id)
             if run.status.is_terminal:
-                raise IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
+                raise errors.IllegalRunTransitionError(
+                    f"run {run_id} is {run.status}: it has ended"
+                )
             is_there = self.registry.is_registered(run.definition_id, run.definition_version)
-            waits_for_definition = run.waiting_reason == REASON_DEFINITION_UNAVAILABLE
+            waits_for_definition = run.waiting_reason == records.REASON_DEFINITION_UNAVAILABLE
             if run.status is RunStatus.WAITING and not (waits_for_definition and is_there):
                 return run
             if run.status is RunStatus.RUNNING:
@@ -153,7 +136,7 @@ class Runner:
             return await self._advance(run, _RUN_IT if is_there else DEFINITION_GONE, live)
 
     async def resolve_run(
-        self, run_id: str, resolution: RunResolution, expected_version: int
+        self, run_id: str, resolution: records.RunResolution, expected_version: int
     ) -> RunRecord:
         """Gives the application's answer to a WAITING run, and goes on.
 
@@ -161,14 +144,11 @@ class Runner:
         answer that does not fit; then nothing has changed.
         """
         with self._broadcast(run_id) as live:
-            if resolution.action is ResolutionAction.RETRY_STEP:
+            if retries := resolution.action is records.ResolutionAction.RETRY_STEP:
                 await self._require_definition(run_id)
-            inspection = await self._write(
-                lambda: self.store.resolve_run(
-                    run_id, self.owner, self._ttl, resolution, expected_version=expected_version
-                )
-            )
-            return await self._go_on(inspection, live)
+            claim = Claim(run_id, self.owner, self._ttl, expected_version)
+            inspection = await self._write(lambda: self.store.resolve_run(claim, resolution))
+            return await self._go_on(inspection, live, retries=retries)
 
     async def cancel_run(self, run_id: str, expected_version: int | None = None) -> RunRecord:
         """Asks for the end of a run: at once where nobody advances it, else at the next safe point.
@@ -178,12 +158,12 @@ class Runner:
         """
         run = await self.store.get_run(run_id)
         if run.status.is_terminal:
-            raise IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
+            raise errors.IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
         if run.status is not RunStatus.RUNNING:
             version = run.version if expected_version is None else expected_version
+            claim = Claim(run_id, self.owner, self._ttl, version)
             cancelled = Change(RunStatus.CANCELLED)
-            await self._write(lambda: self._acquire(run_id, version, cancelled))
-            return await self.store.get_run(run_id)
+            return (await self._write(lambda: self.store.acquire_lease(claim, cancelled))).run
         asked = await self._write(
             lambda: self.store.request_cancel(run_id, self.owner, expected_version=expected_version)
         )
@@ -195,7 +175,7 @@ class Runner:
     async def recover_all(self, limit: int = 100) -> list[Recovered]:
         """Resumes, side by side, every RUNNING run that nobody holds. One that cannot be resumed
         is reported and does not stop the others."""
-        runs = await self.store.list_runs(lease="expired", limit=limit)
+        runs = await self.store.list_runs(records.RunFilter(lease="expired", limit=limit))
         return list(await asyncio.gather(*(self._recover(run.run_id) for run in runs)))
 
     # --- what the commands stand on
@@ -203,38 +183,34 @@ class Runner:
     async def _recover(self, run_id: str) -> Recovered:
         try:
             return Recovered(run_id, await self.resume_run(run_id), None)
-        except LabkitError as error:
+        except Exception as error:
             return Recovered(run_id, None, error)
 
     async def _require_definition(self, run_id: str) -> None:
         run = await self.store.get_run(run_id)
         if not self.registry.is_registered(run.definition_id, run.definition_version):
-            raise ResolutionNotAllowedError(
+            raise errors.ResolutionNotAllowedError(
                 f"RETRY_STEP calls the tool of {run.definition_id} {run.definition_version}, "
                 "which is not registered here"
             )
 
     async def _advance(self, run: RunSummary, change: Change | None, live: Broadcast) -> RunRecord:
-        inspection = await self._write(lambda: self._acquire(run.run_id, run.version, change))
+        claim = Claim(run.run_id, self.owner, self._ttl, run.version)
+        inspection = await self._write(lambda: self.store.acquire_lease(claim, change))
         return await self._go_on(inspection, live)
 
-    def _acquire(
-        self, run_id: str, version: int, change: Change | None
-    ) -> Awaitable[RunInspection]:
-        return self.store.acquire_lease(
-            run_id, self.owner, self._ttl, expected_version=version, change=change
-        )
-
-    async def _go_on(self, inspection: RunInspection, live: Broadcast) -> RunRecord:
-        """From the lease to where the run cannot go further; the lease is given back in any case."""
+    async def _go_on(
+        self, inspection: RunInspection, live: Broadcast, *, retries: bool = False
+    ) -> RunRecord:
+        """From the lease to where the run cannot go further. In any case the lease is given back.
+        `retries`: the open attempt is one that the application has just asked for."""
         run = inspection.run
         self._publish_status(live, run)
         if run.status is not RunStatus.RUNNING:
             return run
         held = Held(self.store, run, self._ttl)
         advance = Advance(self.store, held, inspection, live)
-        if inspection.resolutions and inspection.resolutions[-1].version == run.version - 1:
-            advance.authorised = advance.open_attempt
+        advance.authorised = advance.open_attempt if retries else None
         try:
             await advance.run(self.registry)
         except Stopped:

@@ -9,22 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
+from labkit.durable import records
 from labkit.durable.clocks import Clock
-from labkit.durable.records import (
-    Change,
-    FailureClassification,
-    Hold,
-    NewStep,
-    Receipt,
-    RunInspection,
-    RunRecord,
-    RunResolution,
-    RunStatus,
-    RunSummary,
-    StepAttempt,
-)
+from labkit.durable.records import Change, Claim, Hold, Receipt, StepAttempt
 
 __all__ = ["RunStore"]
 
@@ -32,26 +21,17 @@ __all__ = ["RunStore"]
 class RunStore(Protocol):
     clock: Clock
 
-    async def create_run(self, run: RunRecord) -> RunRecord:
+    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
         """Stores it, or returns the one that is stored under its id from an equal request.
         Raises DuplicateRunError for an id that belongs to another one."""
 
-    async def get_run(self, run_id: str) -> RunRecord:
+    async def get_run(self, run_id: str) -> records.RunRecord:
         """Raises RunNotFoundError."""
 
-    async def inspect_run(self, run_id: str) -> RunInspection:
+    async def inspect_run(self, run_id: str) -> records.RunInspection:
         """One consistent snapshot. Raises RunNotFoundError."""
 
-    async def list_runs(
-        self,
-        *,
-        status: RunStatus | None = None,
-        definition_id: str | None = None,
-        lease: Literal["expired"] | None = None,
-        limit: int = 100,
-        after: str | None = None,
-    ) -> list[RunSummary]:
-        """The oldest first; `after` the run of that id. "expired": RUNNING, and nobody's."""
+    async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]: ...
 
     async def read_journal(
         self, run_id: str | None = None, *, after: int = 0
@@ -59,40 +39,31 @@ class RunStore(Protocol):
         """The rows of the view `journal` with `seq > after`, of one run or of all."""
 
     async def acquire_lease(
-        self,
-        run_id: str,
-        owner: str,
-        ttl: timedelta,
-        *,
-        expected_version: int,
-        change: Change | None = None,
-    ) -> RunInspection:
+        self, claim: Claim, change: Change | None = None
+    ) -> records.RunInspection:
         """Takes a free or expired lease under a new epoch, with a transition if one is given.
         Raises LeaseNotHeldError while anybody holds it, the same owner included."""
 
-    async def renew_lease(self, hold: Hold, ttl: timedelta) -> RunSummary: ...
+    async def renew_lease(self, hold: Hold, ttl: timedelta) -> records.RunSummary: ...
 
     async def release_lease(self, hold: Hold) -> None:
         """Frees it. Allowed to an expired lease, as long as nobody has taken it over."""
 
     async def begin_attempt(
-        self, hold: Hold, step: NewStep, budget: tuple[int, int] | None
-    ) -> tuple[StepAttempt, Receipt] | None:
+        self, hold: Hold, step: records.NewStep, budget: tuple[int, int] | None
+    ) -> tuple[StepAttempt | None, Receipt]:
         """Reserves the next attempt of a step, and stores the step with its first one. None, and
-        nothing stored, where the model `budget`, for the run and for the purpose, is used up."""
+        nothing stored, where a cancel is requested, or the model `budget`, for the run and for the
+        purpose, is used up."""
 
-    async def record_success(
-        self, hold: Hold, attempt: StepAttempt, output: str, *, confirmed: bool = False
-    ) -> Receipt:
+    async def record_success(self, hold: Hold, attempt: StepAttempt, output: str) -> Receipt:
         """Transaction 1: the attempt, its result, the step's checkpoint and the journal."""
 
     async def record_failure(
         self,
         hold: Hold,
         attempt: StepAttempt,
-        classification: FailureClassification,
-        code: str,
-        error: str,
+        failed: records.Failed,
         *,
         change: Change | None,
         recovered: bool = False,
@@ -104,17 +75,11 @@ class RunStore(Protocol):
         is requested, a run that would succeed or fail is CANCELLED."""
 
     async def resolve_run(
-        self,
-        run_id: str,
-        owner: str,
-        ttl: timedelta,
-        resolution: RunResolution,
-        *,
-        expected_version: int,
-    ) -> RunInspection:
+        self, claim: Claim, resolution: records.RunResolution
+    ) -> records.RunInspection:
         """Transaction 3: the lease, the resolution, and what it makes of the run and its step."""
 
     async def request_cancel(
         self, run_id: str, actor: str | None, *, expected_version: int | None
-    ) -> RunSummary:
+    ) -> records.RunSummary:
         """The one write without an epoch: who asked, when. The version stays as it is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -85,7 +85,7 @@ class ToolOutcome:
 
 
 def serialize_tool_outcome(outcome: ToolOutcome) -> str:
-    return json.dumps(asdict(outcome))
+    return json.dumps(vars(outcome))
 
 
 def deserialize_tool_outcome(text: str) -> ToolOutcome:

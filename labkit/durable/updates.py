@@ -47,6 +47,10 @@ class Broadcast:
         self.is_on = False
         self._readers: list[asyncio.Queue[RunUpdate | None]] = []
 
+    @property
+    def is_read(self) -> bool:
+        return bool(self._readers)
+
     def publish(self, update: RunUpdate) -> None:
         for reader in self._readers:
             reader.put_nowait(update)

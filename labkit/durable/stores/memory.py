@@ -7,12 +7,14 @@ could break on the other.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 
 from labkit.database import Database
 from labkit.durable.clocks import Clock
 from labkit.durable.codec import PayloadCodec, PlaintextPayloadCodec
 from labkit.durable.stores import schema as tables
 from labkit.durable.stores.sqlite import SQLiteRunStore
+from labkit.errors import StorageFault
 
 __all__ = ["InMemoryRunStore"]
 
@@ -39,7 +41,11 @@ class InMemoryRunStore(SQLiteRunStore):
     ) -> None:
         super().__init__(":memory:", payload_codec or PlaintextPayloadCodec(), clock)
 
-    def _connect(self) -> Database:
+    def _connect(self, *, create: bool) -> Database:
         found = _MemoryDatabase()
         self._require_codec(found)
         return found
+
+    def _recover_from_fault(self) -> None:
+        with suppress(StorageFault):  # SQLite may have rolled back by itself
+            self._db.execute("ROLLBACK")

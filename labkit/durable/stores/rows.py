@@ -1,34 +1,57 @@
-"""Records from rows: each column once, payloads through the codec."""
+"""Records from rows: each column by its name, payloads through the codec."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from labkit.database import Row
+from labkit.durable import records
 from labkit.durable.codec import PayloadCodec
 from labkit.durable.definition import DefinitionSnapshot
-from labkit.durable.errors import RunStoreIntegrityError
-from labkit.durable.records import (
-    ConversationMessage,
-    ConversationRole,
-    FailureClassification,
-    ModelPurpose,
-    ResolutionAction,
-    ResolutionRecord,
-    RunRecord,
-    RunStatus,
-    RunSummary,
-    StepAttempt,
-    StepRecord,
-    StepStatus,
-    StepType,
-)
-from labkit.durable.tools import ToolCall
+from labkit.durable.errors import DuplicateRunError, RunStoreIntegrityError
+from labkit.durable.tools import ToolCall, ToolEffect
 
-__all__ = ["Rows"]
+__all__ = ["METADATA", "Rows", "moment"]
+
+_Record = TypeVar("_Record")
+
+
+def moment(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "step_type": records.StepType,
+    "classification": records.FailureClassification,
+    "model_purpose": records.ModelPurpose,
+    "action": records.ResolutionAction,
+    "effect": ToolEffect,
+    **dict.fromkeys(("created_at", "updated_at", "finished_at", "cancel_requested_at"), moment),
+}
+_PAYLOADS = {"input", "output", "error", "reason"}
+
+
+METADATA = ", ".join(field.name for field in fields(records.RunSummary))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
+        why = f"a row is not as it was written: {type(error).__name__}: {error}"
+        raise RunStoreIntegrityError(f"{why}; restore the file") from error
 
 
 class Rows:
@@ -38,104 +61,72 @@ class Rows:
         self._codec = codec
 
     def seal(self, value: Any) -> bytes | None:
-        """A payload as it is stored: None stays, a text or a plain value becomes JSON first."""
+        """A payload as it is stored: as JSON, through the codec; None stays None."""
         return None if value is None else self._codec.encode(json.dumps(value))
 
     def open(self, data: bytes | None) -> Any:
-        if data is None:
-            return None
-        try:
-            return json.loads(self._codec.decode(data))
-        except (ValueError, AttributeError, TypeError) as error:
-            raise RunStoreIntegrityError(f"a payload is damaged: {error}") from error
+        with _damage():
+            return None if data is None else json.loads(self._codec.decode(data))
 
-    def summary(self, row: Row) -> RunSummary:
-        return RunSummary(**self._metadata(row))
+    def summary(self, row: Row) -> records.RunSummary:
+        return self._record(records.RunSummary, row, **self._of_run(row))
 
-    def run(self, row: Row) -> RunRecord:
-        history = (
-            ConversationMessage(ConversationRole(message["role"]), message["content"])
-            for message in self.open(row["history"])
-        )
-        return RunRecord(
-            **self._metadata(row),
-            input=self.open(row["input"]),
-            history=tuple(history),
-            snapshot=DefinitionSnapshot.from_json(self.open(row["snapshot"])),
-            output=self.open(row["output"]),
-        )
+    def run(self, row: Row) -> records.RunRecord:
+        def messages() -> Iterator[records.ConversationMessage]:
+            for said in self.open(row["history"]):
+                role = records.ConversationRole(said["role"])
+                yield records.ConversationMessage(role, said["content"])
 
-    def run_values(self, run: RunRecord) -> dict[str, Any]:
-        """The payload columns of a new run."""
+        with _damage():
+            snapshot = DefinitionSnapshot.from_json(self.open(row["snapshot"]))
+            more = {"history": tuple(messages()), "snapshot": snapshot}
+        return self._record(records.RunRecord, row, **self._of_run(row), **more)
+
+    def new_run(self, run: records.RunRecord) -> dict[str, Any]:
+        """The columns of a run that is to be stored."""
+        as_they_are = ("run_id", "definition_id", "definition_version", "status", "version")
         return {
+            **{name: getattr(run, name) for name in as_they_are},
+            "created_at": run.created_at.timestamp(),
+            "updated_at": run.updated_at.timestamp(),
             "input": self.seal(run.input),
             "history": self.seal([asdict(message) for message in run.history]),
             "snapshot": self.seal(run.snapshot.to_json()),
         }
 
-    def step(self, row: Row) -> StepRecord:
-        call = self.open(row["call"])
-        purpose = row["model_purpose"]
-        return StepRecord(
-            run_id=row["run_id"],
-            step_id=row["step_id"],
-            idx=row["idx"],
-            step_type=StepType(row["step_type"]),
-            status=StepStatus(row["status"]),
-            name=row["name"],
-            call=call and ToolCall(**call),
-            model_purpose=purpose and ModelPurpose(purpose),
-            checkpoint_attempt_id=row["checkpoint_attempt_id"],
-            error_code=row["error_code"],
-            created_at=moment(row["created_at"]),
-        )
+    def require_same(
+        self, stored: records.RunRecord, wanted: records.RunRecord
+    ) -> records.RunRecord:
+        """The stored run. Raises DuplicateRunError if it was created from another request."""
+        for name in ("definition_id", "definition_version", "input", "history"):
+            if getattr(stored, name) != getattr(wanted, name):
+                why = f"run {stored.run_id} has another {name}; use another id"
+                raise DuplicateRunError(why)
+        return stored
 
-    def attempt(self, row: Row) -> StepAttempt:
-        classification, purpose = row["classification"], row["model_purpose"]
-        finished_at = row["finished_at"]
-        return StepAttempt(
-            run_id=row["run_id"],
-            step_id=row["step_id"],
-            attempt_id=row["attempt_id"],
-            number=row["number"],
-            status=StepStatus(row["status"]),
-            output=self.open(row["output"]),
-            error=self.open(row["error"]),
-            classification=classification and FailureClassification(classification),
-            error_code=row["error_code"],
-            model_purpose=purpose and ModelPurpose(purpose),
-            created_at=moment(row["created_at"]),
-            finished_at=None if finished_at is None else moment(finished_at),
-        )
+    def step(self, row: Row) -> records.StepRecord:
+        with _damage():
+            call = self.open(row["call"])
+            more = {"call": call and ToolCall(**call), "status": records.StepStatus(row["status"])}
+        return self._record(records.StepRecord, row, **more)
 
-    def resolution(self, row: Row) -> ResolutionRecord:
-        return ResolutionRecord(
-            run_id=row["run_id"],
-            action=ResolutionAction(row["action"]),
-            step_id=row["step_id"],
-            version=row["version"],
-            actor=row["actor"],
-            reason=self.open(row["reason"]),
-            created_at=moment(row["created_at"]),
-        )
+    def attempt(self, row: Row) -> records.StepAttempt:
+        status = records.StepStatus(row["status"])
+        return self._record(records.StepAttempt, row, status=status)
 
-    def _metadata(self, row: Row) -> dict[str, Any]:
-        requested_at, expires_at = row["cancel_requested_at"], row["lease_expires_at"]
-        return {
-            **{name: row[name] for name in _AS_STORED},
-            "status": RunStatus(row["status"]),
-            "lease_expires_at": moment(expires_at) if row["lease_owner"] else None,
-            "cancel_requested_at": None if requested_at is None else moment(requested_at),
-            "created_at": moment(row["created_at"]),
-            "updated_at": moment(row["updated_at"]),
-        }
+    def resolution(self, row: Row) -> records.ResolutionRecord:
+        return self._record(records.ResolutionRecord, row)
 
+    def _of_run(self, row: Row) -> dict[str, Any]:
+        expires_at = moment(row["lease_expires_at"]) if row["lease_owner"] else None
+        return {"status": records.RunStatus(row["status"]), "lease_expires_at": expires_at}
 
-_AS_STORED = (
-    "run_id", "definition_id", "definition_version", "version", "waiting_reason",
-    "waiting_step_id", "error_code", "lease_owner", "lease_epoch", "cancel_requested_by",
-)  # fmt: skip
+    def _record(self, kind: Callable[..., _Record], row: Row, **more: Any) -> _Record:
+        names = (name for name in _names(kind) if name not in more)
+        with _damage():
+            return kind(**{name: self._value(name, row[name]) for name in names}, **more)
 
-
-def moment(unix_s: float) -> datetime:
-    return datetime.fromtimestamp(unix_s, UTC)
+    def _value(self, name: str, value: Any) -> Any:
+        if value is None or name in _PAYLOADS:
+            return self.open(value)
+        return _READ[name](value) if name in _READ else value

@@ -38,12 +38,14 @@ _VERSION_1 = (
         input BLOB NOT NULL, history BLOB NOT NULL, snapshot BLOB NOT NULL, output BLOB,
         CHECK ((status = 'WAITING') = (waiting_reason IS NOT NULL)))""",
     "CREATE INDEX runs_by_status ON runs (status)",
-    "CREATE INDEX runs_by_definition ON runs (definition_id)",
+    "CREATE INDEX runs_by_definition ON runs (definition_id)",  # each gives runs in their order,
+    "CREATE INDEX runs_by_both ON runs (definition_id, status)",  # so no list sorts all of them
     # What recovery looks for among any number of runs that ended.
     "CREATE INDEX runs_by_lease ON runs (lease_expires_at) WHERE status = 'RUNNING'",
     f"""CREATE TABLE steps (
         run_id TEXT NOT NULL REFERENCES runs (run_id), step_id TEXT NOT NULL,
-        idx INTEGER NOT NULL, step_type TEXT NOT NULL, name TEXT, call BLOB, model_purpose TEXT,
+        idx INTEGER NOT NULL, step_type TEXT NOT NULL, name TEXT, effect TEXT, call BLOB,
+        model_purpose TEXT,
         {_STEP}, checkpoint_attempt_id TEXT, error_code TEXT, created_at REAL NOT NULL,
         PRIMARY KEY (run_id, step_id),
         CHECK ((status = 'SUCCEEDED') = (checkpoint_attempt_id IS NOT NULL))) WITHOUT ROWID""",

@@ -7,41 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from labkit.database import Database, Row, connect
-from labkit.durable import recovery
+from labkit.durable import errors, records, recovery
 from labkit.durable.clocks import Clock, SystemClock
 from labkit.durable.codec import PayloadCodec
-from labkit.durable.errors import (
-    DuplicateRunError,
-    IllegalRunTransitionError,
-    LeaseNotHeldError,
-    RunNotFoundError,
-    RunStoreIntegrityError,
-    StaleRunVersionError,
-    StoreBusyError,
-    StoreError,
-)
-from labkit.durable.records import (
-    TRANSITIONS,
-    Change,
-    FailureClassification,
-    Hold,
-    NewStep,
-    Receipt,
-    ResolutionAction,
-    RunInspection,
-    RunRecord,
-    RunResolution,
-    RunStatus,
-    RunSummary,
-    StepAttempt,
-    StepStatus,
-)
+from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
 from labkit.durable.stores import schema as tables
-from labkit.durable.stores.rows import Rows, moment
-from labkit.errors import StorageBusy, StorageFault
+from labkit.durable.stores.rows import METADATA, Rows, moment
+from labkit.errors import BadInput, StorageBusy, StorageFault
 from labkit.jsonvalues import ENCODE
 
 __all__ = ["SQLiteRunStore"]
@@ -54,6 +29,7 @@ _EVENT_OF = {  # the journal's word for each transition
     RunStatus.CANCELLED: "task_cancelled",
 }  # fmt: skip
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_OF_ATTEMPT = "WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"
 
 
 class SQLiteRunStore:
@@ -69,15 +45,15 @@ class SQLiteRunStore:
         self.clock: Clock = clock or SystemClock()
         self._rows, self._path = Rows(payload_codec), str(path)
         self._open_db: Database | None = None
-        with self._faults(RunStoreIntegrityError):
-            self._open_db = self._connect()
+        with self._faults(errors.RunStoreIntegrityError):
+            self._open_db = self._connect(create=True)
 
-    def _connect(self) -> Database:
-        found = connect(self._path, tables.schema(), create=True)
+    def _connect(self, *, create: bool) -> Database:
+        found = connect(self._path, tables.schema(), create=create)
         try:
-            found.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+            self._require_codec(found)  # first: a refused opening leaves the file as it was
             self._migrate(found)
-            self._require_codec(found)
+            found.execute(f"PRAGMA busy_timeout={BUSY_MS}")
         except BaseException:
             found.close()
             raise
@@ -86,16 +62,21 @@ class SQLiteRunStore:
     @staticmethod
     def _migrate(db: Database) -> None:
         """Takes an older file forward, all or nothing. Of several openers, one does it."""
-        with db.transaction():
-            for version in range(db.value("PRAGMA user_version"), len(tables.VERSIONS)):
-                for statement in (*tables.VERSIONS[version], f"PRAGMA user_version={version + 1}"):
-                    db.execute(statement)
+        if db.value("PRAGMA user_version") < len(tables.VERSIONS):
+            with db.transaction():
+                for done in range(db.value("PRAGMA user_version"), len(tables.VERSIONS)):
+                    for sql in (*tables.VERSIONS[done], f"PRAGMA user_version={done + 1}"):
+                        db.execute(sql)
 
     def _require_codec(self, db: Database) -> None:
-        canary = self._rows.seal(CANARY)
-        db.execute("INSERT INTO seal SELECT ? WHERE NOT EXISTS (SELECT 1 FROM seal)", canary)
-        if self._rows.open(db.value("SELECT canary FROM seal")) != CANARY:
-            raise RunStoreIntegrityError("the sealed canary is another's")
+        if not db.value("SELECT count(*) FROM seal"):
+            canary = self._rows.seal(CANARY)
+            db.execute("INSERT INTO seal SELECT ? WHERE NOT EXISTS (SELECT 1 FROM seal)", canary)
+        try:
+            if self._rows.open(db.value("SELECT canary FROM seal")) != CANARY:
+                raise errors.RunStoreIntegrityError("its canary is another's")
+        except errors.RunStoreIntegrityError as error:
+            raise errors.RunStoreIntegrityError(f"{self._path}: {error}") from error
 
     def close(self) -> None:
         if self._open_db:
@@ -114,22 +95,28 @@ class SQLiteRunStore:
     def _db(self) -> Database:
         """After a fault of the storage the file is opened, and looked at, anew."""
         if self._open_db is None:
-            self._open_db = self._connect()
+            self._open_db = self._connect(create=False)  # a file that is gone is not made anew
         return self._open_db
 
     @contextmanager
-    def _faults(self, kind: type[StoreError] = StoreError) -> Iterator[None]:
+    def _faults(self, kind: type[errors.StoreError] = errors.StoreError) -> Iterator[None]:
         """What the storage cannot do leaves as one of this system's errors, with its cause."""
         try:
             yield
         except StorageBusy as error:
-            raise StoreBusyError(str(error)) from error
+            raise errors.StoreBusyError(str(error)) from error
         except StorageFault as error:
-            self.close()
+            self._recover_from_fault()
             damaged = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
-            raise (RunStoreIntegrityError if damaged else kind)(str(error)) from error
+            raise (errors.RunStoreIntegrityError if damaged else kind)(str(error)) from error
         except sqlite3.ProgrammingError as error:
-            raise StoreError(f"{self._path}: {error}; make one store for each thread") from error
+            why = f"{self._path}: {error}; make one store for each thread"
+            raise errors.StoreError(why) from error
+        except UnicodeEncodeError as error:
+            raise BadInput("an id, a name or a code is no valid Unicode text") from error
+
+    def _recover_from_fault(self) -> None:
+        self.close()  # which undoes what a transaction had begun
 
     @contextmanager
     def _writing(self) -> Iterator[datetime]:
@@ -139,92 +126,92 @@ class SQLiteRunStore:
             with self._db.transaction():
                 yield self.clock.now()
 
-    def _find(self, run_id: str, columns: str = "*") -> Row:
-        for row in self._db.rows(f"SELECT {columns} FROM runs WHERE run_id = ?", run_id):
-            return row
-        raise RunNotFoundError(f"no run {run_id!r:.80} in {self._path}; `create_run` it first")
+    def _find(self, run_id: str, version: int | None = None, columns: str = METADATA) -> Row:
+        for run in self._db.rows(f"SELECT {columns} FROM runs WHERE run_id = ?", run_id):
+            if version not in (None, run["version"]):
+                raise errors.StaleRunVersionError(
+                    f"run {run_id} is at version {run['version']}, not {version}; read it again"
+                )
+            return run
+        raise errors.RunNotFoundError(f"no run {run_id!r:.80} in {self._path}; create it first")
 
     def _held(self, hold: Hold, now: datetime) -> Row:
         """The run, if the writer may still write it. The version is looked at first."""
-        row = self._find(hold.run_id)
-        if row["version"] != hold.version:
-            raise StaleRunVersionError(
-                f"run {hold.run_id} is at version {row['version']}, not {hold.version}"
-            )
-        if row["lease_epoch"] != hold.epoch or not self._is_leased(row, now):
-            raise self._not_held(row, f"the lease of epoch {hold.epoch} is lost")
-        return row
+        run = self._find(hold.run_id, hold.version)
+        if run["lease_epoch"] != hold.epoch or not self._is_leased(run, now):
+            raise self._not_held(run, f"the lease of epoch {hold.epoch} is lost")
+        return run
 
     @staticmethod
-    def _is_leased(row: Row, now: datetime) -> bool:
-        return bool(row["lease_owner"]) and now.timestamp() < row["lease_expires_at"]
+    def _is_leased(run: Row, now: datetime) -> bool:
+        return bool(run["lease_owner"]) and now.timestamp() < run["lease_expires_at"]
 
     @staticmethod
-    def _not_held(row: Row, why: str) -> LeaseNotHeldError:
-        owner = row["lease_owner"]
-        until = moment(row["lease_expires_at"]) if owner else None
+    def _not_held(run: Row, why: str) -> errors.LeaseNotHeldError:
+        owner = run["lease_owner"]
+        until = moment(run["lease_expires_at"]) if owner else None
         who = f"{owner} holds it until {until.isoformat()}" if until else "nobody holds it"
-        return LeaseNotHeldError(f"run {row['run_id']}: {why}; {who}", owner, until)
+        return errors.LeaseNotHeldError(f"run {run['run_id']}: {why}; {who}", owner, until)
 
-    def _event(self, now: datetime, run: Row | RunRecord, kind: str, **of: Any) -> None:
-        """`of`: step_idx, step, attempt, and anything else as data. The writer is the lease's."""
-        place = [of.pop(name, None) for name in ("step_idx", "step", "attempt")]
-        owner = of.pop("owner", None)
-        run_id = run.run_id if isinstance(run, RunRecord) else run["run_id"]
-        sql = "INSERT INTO events VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)"
-        self._db.execute(sql, now.timestamp(), run_id, owner, kind, *place, ENCODE(of))
-
-    @staticmethod
-    def _owner(run: Row) -> str:
-        return f"{run['lease_owner']}#{run['lease_epoch']}"
+    def _event(
+        self,
+        now: datetime,
+        run: Row,
+        kind: str,
+        step_id: str | None = None,
+        attempt: int | None = None,
+        **data: Any,
+    ) -> None:
+        """The journal's entry of a change, in the change's own transaction."""
+        owner = run["lease_owner"] and f"{run['lease_owner']}#{run['lease_epoch']}"
+        idx = "SELECT idx FROM steps WHERE run_id = ?2 AND step_id = ?5"
+        sql = f"INSERT INTO events VALUES (NULL, ?1, ?2, ?3, ?4, ({idx}), ?5, ?6, ?7)"
+        told = ENCODE({name: value for name, value in data.items() if value is not None})
+        place = (run["run_id"], owner, kind, step_id, attempt)
+        self._db.execute(sql, now.timestamp(), *place, told)
 
     # --- reading
 
-    async def get_run(self, run_id: str) -> RunRecord:
+    async def get_run(self, run_id: str) -> records.RunRecord:
         with self._faults():
-            return self._rows.run(self._find(run_id))
+            return self._rows.run(self._find(run_id, columns="*"))
 
-    async def inspect_run(self, run_id: str) -> RunInspection:
+    async def inspect_run(self, run_id: str) -> records.RunInspection:
         with self._faults():
-            self._db.execute("BEGIN")
+            db = self._db
+            db.execute("BEGIN")
             try:
                 return self._inspect(run_id)
             finally:
                 with suppress(StorageFault):  # the first error is the one to report
-                    self._db.execute("ROLLBACK")
+                    db.execute("ROLLBACK")
 
-    def _inspect(self, run_id: str) -> RunInspection:
-        of = "WHERE run_id = ? ORDER BY"
-        rows, db = self._rows, self._db
-        steps = [rows.step(r) for r in db.rows(f"SELECT * FROM steps {of} idx", run_id)]
+    def _inspect(self, run_id: str) -> records.RunInspection:
+        of, rows, read = "WHERE run_id = ? ORDER BY", self._rows, self._db.rows
+        run = rows.run(self._find(run_id, columns="*"))
+        steps = [rows.step(row) for row in read(f"SELECT * FROM steps {of} idx", run_id)]
         order = {step.step_id: step.idx for step in steps}
-        found = [rows.attempt(r) for r in db.rows(f"SELECT * FROM attempts {of} number", run_id)]
-        attempts = sorted(found, key=lambda attempt: (order[attempt.step_id], attempt.number))
+        tried = [rows.attempt(row) for row in read(f"SELECT * FROM attempts {of} number", run_id)]
+        tried.sort(key=lambda attempt: order[attempt.step_id])
         sql = f"SELECT * FROM resolutions {of} version"
-        resolutions = [rows.resolution(r) for r in db.rows(sql, run_id)]
-        return RunInspection(rows.run(self._find(run_id)), steps, attempts, resolutions)
+        return records.RunInspection(run, steps, tried, [*map(rows.resolution, read(sql, run_id))])
 
-    async def list_runs(
-        self,
-        *,
-        status: RunStatus | None = None,
-        definition_id: str | None = None,
-        lease: Literal["expired"] | None = None,
-        limit: int = 100,
-        after: str | None = None,
-    ) -> list[RunSummary]:
-        where: dict[str, Any] = {}
-        if status is not None:
-            where["status = ?"] = RunStatus(status).value
-        if definition_id is not None:
-            where["definition_id = ?"] = definition_id
-        if lease is not None:
+    async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
+        where: dict[str, Any] = {"TRUE OR ?": 0}
+        index = ""
+        if wanted.status is not None:
+            where["status = ?"] = RunStatus(wanted.status).value
+        if wanted.definition_id is not None:
+            where["definition_id = ?"] = wanted.definition_id
+        if wanted.lease is not None:
+            index = "INDEXED BY runs_by_lease"  # else all runs are looked through in their order
             where["status = 'RUNNING' AND lease_expires_at <= ?"] = self.clock.now().timestamp()
         with self._faults():
-            if after is not None:
-                where["seq > ?"] = self._find(after, "seq")["seq"]
-            sql = f"SELECT * FROM runs WHERE {' AND '.join(where) or 'TRUE'} ORDER BY seq LIMIT ?"
-            return [self._rows.summary(r) for r in self._db.rows(sql, *where.values(), limit)]
+            if wanted.after is not None:
+                where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
+            sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where)}"
+            found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
+            return [self._rows.summary(row) for row in found]
 
     async def read_journal(
         self, run_id: str | None = None, *, after: int = 0
@@ -236,67 +223,41 @@ class SQLiteRunStore:
 
     # --- a run's beginning, its lease and its end
 
-    async def create_run(self, run: RunRecord) -> RunRecord:
+    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
         with self._writing() as now:
             for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                return self._same(self._rows.run(row), run)
-            values = {
-                "run_id": run.run_id,
-                "definition_id": run.definition_id,
-                "definition_version": run.definition_version,
-                "status": run.status.value,
-                "version": run.version,
-                "created_at": run.created_at.timestamp(),
-                "updated_at": run.updated_at.timestamp(),
-                **self._rows.run_values(run),
-            }
-            marks = ", ".join("?" * len(values))
-            sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({marks})"
+                return self._rows.require_same(self._rows.run(row), run)
+            values = self._rows.new_run(run)
+            sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
             self._db.execute(sql, *values.values())
-            what = {"definition": run.definition_id, "version": run.definition_version}
-            self._event(now, run, "task_created", **what)
+            definition, version = run.definition_id, run.definition_version
+            created = self._find(run.run_id)
+            self._event(now, created, "task_created", definition=definition, version=version)
         return run
 
-    @staticmethod
-    def _same(stored: RunRecord, wanted: RunRecord) -> RunRecord:
-        def request(run: RunRecord) -> tuple[Any, ...]:
-            return run.definition_id, run.definition_version, run.input, run.history
-
-        if request(stored) != request(wanted):
-            raise DuplicateRunError(f"run {wanted.run_id} is of another request; use another id")
-        return stored
-
     async def acquire_lease(
-        self,
-        run_id: str,
-        owner: str,
-        ttl: timedelta,
-        *,
-        expected_version: int,
-        change: Change | None = None,
-    ) -> RunInspection:
+        self, claim: Claim, change: Change | None = None
+    ) -> records.RunInspection:
         with self._writing() as now:
-            run = self._find(run_id)
-            if run["version"] != expected_version:
-                raise StaleRunVersionError(
-                    f"run {run_id} is at version {run['version']}, not {expected_version}"
-                )
-            run = self._acquire(now, run, owner, ttl)
+            run = self._acquire(now, self._find(claim.run_id, claim.expected_version), claim)
             if change:
                 self._move(now, run, change)
-            return self._inspect(run_id)  # a payload that cannot be read undoes all of it
+            return self._inspect(claim.run_id)  # a payload that cannot be read undoes all of it
 
-    def _acquire(self, now: datetime, run: Row, owner: str, ttl: timedelta) -> Row:
+    def _acquire(self, now: datetime, run: Row, claim: Claim) -> Row:
+        if RunStatus(run["status"]).is_terminal:
+            why = f"run {run['run_id']} is {run['status']}: it has ended"
+            raise errors.IllegalRunTransitionError(why)
         if self._is_leased(run, now):
             raise self._not_held(run, "it is being advanced")
         sql = """UPDATE runs SET lease_owner = ?, lease_epoch = lease_epoch + 1,
             lease_expires_at = ? WHERE run_id = ?"""
-        self._db.execute(sql, owner, (now + ttl).timestamp(), run["run_id"])
-        run = self._find(run["run_id"])
-        self._event(now, run, "run_started", owner=self._owner(run), epoch=run["lease_epoch"])
+        self._db.execute(sql, claim.owner, (now + claim.ttl).timestamp(), claim.run_id)
+        run = self._find(claim.run_id)
+        self._event(now, run, "run_started", epoch=run["lease_epoch"])
         return run
 
-    async def renew_lease(self, hold: Hold, ttl: timedelta) -> RunSummary:
+    async def renew_lease(self, hold: Hold, ttl: timedelta) -> records.RunSummary:
         with self._writing() as now:
             self._held(hold, now)
             sql = "UPDATE runs SET lease_expires_at = ? WHERE run_id = ?"
@@ -304,228 +265,192 @@ class SQLiteRunStore:
             return self._rows.summary(self._find(hold.run_id))
 
     async def release_lease(self, hold: Hold) -> None:
-        sql = """UPDATE runs SET lease_owner = NULL, lease_expires_at = 0
-            WHERE run_id = ? AND lease_epoch = ?"""
         with self._writing():
-            self._db.execute(sql, hold.run_id, hold.epoch)
+            run = self._find(hold.run_id)
+            if run["lease_epoch"] != hold.epoch:
+                raise self._not_held(run, f"epoch {hold.epoch} is over")
+            self._release(hold.run_id)
+
+    def _release(self, run_id: str) -> None:
+        sql = "UPDATE runs SET lease_owner = NULL, lease_expires_at = 0 WHERE run_id = ?"
+        self._db.execute(sql, run_id)
 
     async def change_run(self, hold: Hold, change: Change) -> Receipt:
         with self._writing() as now:
             return self._move(now, self._held(hold, now), change)
 
-    def _move(
-        self, now: datetime, run: Row, change: Change, *, obeys_cancel: bool = True
-    ) -> Receipt:
+    def _move(self, now: datetime, run: Row, change: Change, *, by_cancel: bool = True) -> Receipt:
         """The transition with its journal entry. The lease ends with everything but RUNNING."""
+        if change.to not in records.TRANSITIONS.get(RunStatus(run["status"]), ()):
+            why = f"run {run['run_id']} is {run['status']}: it cannot become {change.to}"
+            raise errors.IllegalRunTransitionError(why)
         requested = run["cancel_requested_at"] is not None
-        if requested and obeys_cancel and change.to in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+        if requested and by_cancel and change.to in (RunStatus.SUCCEEDED, RunStatus.FAILED):
             change = Change(RunStatus.CANCELLED)
-        if change.to not in TRANSITIONS.get(RunStatus(run["status"]), ()):
-            raise IllegalRunTransitionError(
-                f"run {run['run_id']} is {run['status']}: it cannot become {change.to}"
-            )
-        sql = """UPDATE runs SET status = ?, version = version + 1, output = ?, waiting_reason = ?,
+        sql = """UPDATE runs SET version = version + 1, status = ?, output = ?, waiting_reason = ?,
             waiting_step_id = ?, error_code = ?, updated_at = ? WHERE run_id = ?"""
-        self._db.execute(
-            sql,
-            change.to.value,
-            self._rows.seal(change.output),
-            change.waiting_reason,
-            change.waiting_step_id,
-            change.error_code,
-            now.timestamp(),
-            run["run_id"],
-        )
+        new = change._replace(output=self._rows.seal(change.output))
+        self._db.execute(sql, *new, now.timestamp(), run["run_id"])
         if change.to is not RunStatus.RUNNING:
-            self._end_advance(now, run, change)
-        return Receipt(run["version"] + 1, requested)
-
-    def _end_advance(self, now: datetime, run: Row, change: Change) -> None:
-        run_id = run["run_id"]
-        free = "UPDATE runs SET lease_owner = NULL, lease_expires_at = 0 WHERE run_id = ?"
-        self._db.execute(free, run_id)
+            kind, at = _EVENT_OF[change.to], change.waiting_step_id
+            why, code = change.waiting_reason, change.error_code
+            self._event(now, run, kind, at, reason=why, code=code)
+            self._release(run["run_id"])
         if change.to.is_terminal:
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
-            self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run_id)
-        said = {"reason": change.waiting_reason, "code": change.error_code}
-        data = {name: value for name, value in said.items() if value}
-        kind, place = _EVENT_OF[change.to], self._place(run_id, change.waiting_step_id)
-        self._event(now, run, kind, owner=self._owner(run), **place, **data)
+            self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run["run_id"])
+        return Receipt(run["version"] + 1, requested)
 
     # --- attempts
 
     async def begin_attempt(
-        self, hold: Hold, step: NewStep, budget: tuple[int, int] | None
-    ) -> tuple[StepAttempt, Receipt] | None:
+        self, hold: Hold, step: records.NewStep, budget: tuple[int, int] | None
+    ) -> tuple[StepAttempt | None, Receipt]:
         with self._writing() as now:
             run = self._held(hold, now)
-            if budget and not self._is_within(hold.run_id, step, budget):
-                return None
-            sql = """INSERT INTO steps SELECT ?, ?, count(*), ?, ?, ?, ?, 'RUNNING', NULL, NULL, ?
-                FROM steps WHERE run_id = ? ON CONFLICT (run_id, step_id) DO NOTHING"""
-            call = step.call and vars(step.call)
-            kept = (step.step_type.value, step.name, self._rows.seal(call), step.purpose)
-            key = (hold.run_id, step.step_id)
-            self._db.execute(sql, *key, *kept, now.timestamp(), hold.run_id)
-            return self._begin(now, run, step), self._receipt(run)
+            receipt = self._receipt(run)
+            if run["status"] != RunStatus.RUNNING:
+                why = f"run {hold.run_id} is {run['status']}: no attempt begins"
+                raise errors.IllegalRunTransitionError(why)
+            if receipt.cancel_requested or (budget and self._is_used_up(run, step, budget)):
+                return None, receipt
+            sql = """INSERT INTO steps SELECT ?, ?, count(*), ?, ?, ?, ?, ?, 'RUNNING', NULL, NULL,
+                ? FROM steps WHERE run_id = ? ON CONFLICT (run_id, step_id) DO NOTHING"""
+            call = self._rows.seal(step.call and vars(step.call))
+            kept = (step.step_type, step.name, step.effect, call, step.purpose, now.timestamp())
+            self._db.execute(sql, hold.run_id, step.step_id, *kept, hold.run_id)
+            return self._begin(now, run, step), receipt
 
-    def _is_within(self, run_id: str, step: NewStep, budget: tuple[int, int]) -> bool:
-        sql = """SELECT count(*), count(*) FILTER (WHERE model_purpose = ?) FROM attempts
-            WHERE run_id = ? AND model_purpose IS NOT NULL"""
-        [(of_run, of_purpose)] = self._db.rows(sql, step.purpose, run_id)
-        return bool(of_run < budget[0] and of_purpose < budget[1])
+    def _is_used_up(self, run: Row, step: records.NewStep, budget: tuple[int, int]) -> bool:
+        sql = """SELECT count(*) >= ? OR count(*) FILTER (WHERE model_purpose = ?) >= ?
+            FROM attempts WHERE run_id = ? AND model_purpose IS NOT NULL"""
+        return bool(self._db.value(sql, budget[0], step.purpose, budget[1], run["run_id"]))
 
-    def _begin(self, now: datetime, run: Row, step: NewStep, **said: Any) -> StepAttempt:
+    def _begin(self, now: datetime, run: Row, step: records.NewStep, **told: Any) -> StepAttempt:
         """The next attempt, RUNNING. The step must be: a checkpoint is never tried again."""
         key = (run["run_id"], step.step_id)
-        sql = "SELECT status FROM steps WHERE run_id = ? AND step_id = ?"
-        status = self._db.value(sql, *key)
-        if status != "RUNNING":
-            raise IllegalRunTransitionError(f"step {step.step_id} is {status}: no attempt follows")
-        sql = "SELECT count(*) FROM attempts WHERE run_id = ? AND step_id = ?"
-        number = self._db.value(sql, *key) + 1
-        attempt = StepAttempt(
+        sql = """SELECT status, (SELECT count(*) FROM attempts a WHERE a.run_id = s.run_id
+                AND a.step_id = s.step_id), (SELECT attempt_id FROM attempts a
+                WHERE a.run_id = s.run_id AND a.status = 'RUNNING')
+            FROM steps s WHERE run_id = ? AND step_id = ?"""
+        [(status, used, is_open)] = self._db.rows(sql, *key)
+        if status != "RUNNING" or is_open:
+            why = f"step {step.step_id} is {status}, open: {is_open}; no attempt may follow"
+            raise errors.IllegalRunTransitionError(why)
+        number, attempt_id = used + 1, f"{step.step_id}#{used + 1}"
+        sql = """INSERT INTO attempts (run_id, step_id, number, attempt_id, status, model_purpose,
+            created_at) VALUES (?, ?, ?, ?, 'RUNNING', ?, ?)"""
+        self._db.execute(sql, *key, number, attempt_id, step.purpose, now.timestamp())
+        told = {"type": step.step_type, "name": step.name, "effect": step.effect, **told}
+        self._event(now, run, "step_started", step.step_id, number, **told)
+        return StepAttempt(
             run_id=run["run_id"],
             step_id=step.step_id,
-            attempt_id=f"{step.step_id}#{number}",
+            attempt_id=attempt_id,
             number=number,
-            status=StepStatus.RUNNING,
+            status=records.StepStatus.RUNNING,
             model_purpose=step.purpose,
             created_at=now,
         )
-        self._insert(attempt)
-        place = self._place(*key) | {"attempt": number}
-        self._event(now, run, "step_started", owner=self._owner(run), **place, **said)
-        return attempt
 
-    def _insert(self, attempt: StepAttempt) -> None:
-        sql = """INSERT INTO attempts (run_id, step_id, number, attempt_id, status, model_purpose,
-            created_at) VALUES (?, ?, ?, ?, 'RUNNING', ?, ?)"""
-        key = (attempt.run_id, attempt.step_id, attempt.number, attempt.attempt_id)
-        self._db.execute(sql, *key, attempt.model_purpose, attempt.created_at.timestamp())
-
-    async def record_success(
-        self, hold: Hold, attempt: StepAttempt, output: str, *, confirmed: bool = False
-    ) -> Receipt:
+    async def record_success(self, hold: Hold, attempt: StepAttempt, output: str) -> Receipt:
         with self._writing() as now:
             run = self._held(hold, now)
             self._succeed(now, run, attempt, output)
             return self._receipt(run)
 
     def _succeed(
-        self, now: datetime, run: Row, attempt: StepAttempt, output: str, **said: Any
+        self, now: datetime, run: Row, attempt: StepAttempt, output: str, **told: Any
     ) -> None:
-        key = (attempt.run_id, attempt.step_id, attempt.number)
-        sql = """UPDATE attempts SET status = 'SUCCEEDED', output = ?, finished_at = ?
-            WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"""
-        changed = self._db.execute(sql, self._rows.seal(output), now.timestamp(), *key)
-        self._require_one(changed, attempt)
+        sql = "UPDATE attempts SET status = 'SUCCEEDED', output = ?, finished_at = ?"
+        self._end_attempt(sql, run, attempt, self._rows.seal(output), now.timestamp())
         sql = """UPDATE steps SET status = 'SUCCEEDED', checkpoint_attempt_id = ?
-            WHERE run_id = ? AND step_id = ? AND status = 'RUNNING'"""
-        self._require_one(self._db.execute(sql, attempt.attempt_id, *key[:2]), attempt)
-        place = self._place(*key[:2]) | {"attempt": attempt.number}
-        self._event(now, run, "step_finished", owner=self._owner(run), **place, **said)
+            WHERE run_id = ? AND step_id = ?"""
+        self._db.execute(sql, attempt.attempt_id, run["run_id"], attempt.step_id)
+        self._event(now, run, "step_finished", attempt.step_id, attempt.number, **told)
 
     async def record_failure(
         self,
         hold: Hold,
         attempt: StepAttempt,
-        classification: FailureClassification,
-        code: str,
-        error: str,
+        failed: records.Failed,
         *,
         change: Change | None,
         recovered: bool = False,
     ) -> Receipt:
         with self._writing() as now:
             run = self._held(hold, now)
-            key = (attempt.run_id, attempt.step_id, attempt.number)
             sql = """UPDATE attempts SET status = 'FAILED', classification = ?, error_code = ?,
-                error = ?, finished_at = ?
-                WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"""
-            of = (classification.value, code, self._rows.seal(error), now.timestamp())
-            self._require_one(self._db.execute(sql, *of, *key), attempt)
-            kind = "step_recovered" if recovered else "step_error"
-            place = self._place(*key[:2]) | {"attempt": attempt.number}
-            said = {"classification": classification.value, "code": code}
-            self._event(now, run, kind, owner=self._owner(run), **place, **said)
+                error = ?, finished_at = ?"""
+            kind, code, message = failed
+            error = self._rows.seal(message)
+            self._end_attempt(sql, run, attempt, kind, code, error, now.timestamp())
+            told = {"classification": kind, "code": code}
+            event = "step_recovered" if recovered else "step_error"
+            self._event(now, run, event, attempt.step_id, attempt.number, **told)
             return self._move(now, run, change) if change else self._receipt(run)
 
-    @staticmethod
-    def _require_one(changed: int, attempt: StepAttempt) -> None:
-        if changed != 1:
-            raise IllegalRunTransitionError(f"attempt {attempt.attempt_id} has ended already")
+    def _end_attempt(self, sql: str, run: Row, attempt: StepAttempt, *values: Any) -> None:
+        key = (run["run_id"], attempt.step_id, attempt.number)
+        changed = self._db.execute(f"{sql} {_OF_ATTEMPT}", *values, *key)
+        if changed != 1 or attempt.run_id != run["run_id"]:
+            why = f"attempt {attempt.attempt_id} is not running; it ends once"
+            raise errors.IllegalRunTransitionError(why)
 
     @staticmethod
     def _receipt(run: Row) -> Receipt:
         return Receipt(run["version"], run["cancel_requested_at"] is not None)
 
-    def _place(self, run_id: str, step_id: str | None) -> dict[str, Any]:
-        sql = "SELECT idx FROM steps WHERE run_id = ? AND step_id = ?"
-        return {"step_idx": self._db.value(sql, run_id, step_id), "step": step_id}
-
     # --- what the application says
 
     async def resolve_run(
-        self,
-        run_id: str,
-        owner: str,
-        ttl: timedelta,
-        resolution: RunResolution,
-        *,
-        expected_version: int,
-    ) -> RunInspection:
+        self, claim: Claim, resolution: records.RunResolution
+    ) -> records.RunInspection:
         with self._writing() as now:
-            run = self._find(run_id)
-            recovery.require_resolvable(self._rows.summary(run), resolution, expected_version)
-            run = self._acquire(now, run, owner, ttl)
-            action, step_id = resolution.action, run["waiting_step_id"]
+            run, action = self._find(claim.run_id), resolution.action
+            waiting = self._rows.summary(run)
+            recovery.require_resolvable(waiting, resolution, claim.expected_version)
+            run = self._acquire(now, run, claim)
             sql = "INSERT INTO resolutions VALUES (?, ?, ?, ?, ?, ?, ?)"
             said = (resolution.actor, self._rows.seal(resolution.reason), now.timestamp())
-            self._db.execute(sql, run_id, run["version"], action.value, step_id, *said)
-            data = {"action": action.value} | ({"actor": said[0]} if said[0] else {})
-            place = self._place(run_id, step_id)
-            self._event(now, run, "run_resolved", owner=self._owner(run), **place, **data)
-            self._apply(now, run, resolution)
-            return self._inspect(run_id)
+            key = (claim.run_id, waiting.version)
+            self._db.execute(sql, *key, action, waiting.waiting_step_id, *said)
+            at, actor = waiting.waiting_step_id, resolution.actor
+            self._event(now, run, "run_resolved", at, action=action, actor=actor)
+            if action is records.ResolutionAction.FAIL_RUN:
+                self._move(now, run, Change(RunStatus.FAILED, error_code=action), by_cancel=False)
+            elif action is records.ResolutionAction.CANCEL_RUN:
+                self._move(now, run, Change(RunStatus.CANCELLED))
+            else:
+                self._resolve_step(now, run, resolution)
+            return self._inspect(claim.run_id)
 
-    def _apply(self, now: datetime, run: Row, resolution: RunResolution) -> None:
-        action = resolution.action
-        if action is ResolutionAction.FAIL_RUN:
-            self._move(now, run, Change(RunStatus.FAILED, error_code=action), obeys_cancel=False)
-        elif action is ResolutionAction.CANCEL_RUN:
-            self._move(now, run, Change(RunStatus.CANCELLED))
-        else:
-            self._move(now, run, Change(RunStatus.RUNNING))
-            sql = "SELECT * FROM steps WHERE run_id = ? AND step_id = ?"
-            [row] = self._db.rows(sql, run["run_id"], run["waiting_step_id"])
-            self._apply_to_step(now, run, self._rows.step(row), resolution)
-
-    def _apply_to_step(self, now: datetime, run: Row, step: Any, resolution: RunResolution) -> None:
-        new = NewStep(step.step_id, step.step_type, step.name, step.call)
-        if resolution.action is ResolutionAction.RETRY_STEP:
-            sql = """UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL
-                WHERE run_id = ?"""
-            self._db.execute(sql, run["run_id"])  # who retries wants the run to go on
+    def _resolve_step(self, now: datetime, run: Row, said: records.RunResolution) -> None:
+        self._move(now, run, Change(RunStatus.RUNNING))
+        key = (run["run_id"], run["waiting_step_id"])
+        [row] = self._db.rows("SELECT * FROM steps WHERE run_id = ? AND step_id = ?", *key)
+        step = self._rows.step(row)
+        new = records.NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
+        if said.action is records.ResolutionAction.RETRY_STEP:
+            self._withdraw_cancel(key[0])  # who retries wants the run to go on
             self._begin(now, run, new, authorised=True)
-        else:
-            attempt = self._begin(now, run, new, confirmation=True)
-            outcome = recovery.outcome_of(resolution, step.call)
-            self._succeed(now, run, attempt, outcome, action=resolution.action.value)
+        elif step.call:
+            attempt, outcome = self._begin(now, run, new), recovery.outcome_of(said, step.call)
+            self._succeed(now, run, attempt, outcome, action=said.action)
 
     async def request_cancel(
         self, run_id: str, actor: str | None, *, expected_version: int | None
-    ) -> RunSummary:
+    ) -> records.RunSummary:
         with self._writing() as now:
-            run = self._find(run_id)
-            if expected_version not in (None, run["version"]):
-                raise StaleRunVersionError(
-                    f"run {run_id} is at version {run['version']}, not {expected_version}"
-                )
+            run = self._find(run_id, expected_version)
             if run["status"] != RunStatus.RUNNING:
-                raise IllegalRunTransitionError(f"run {run_id} is {run['status']} by now")
+                raise errors.IllegalRunTransitionError(f"run {run_id} is {run['status']} by now")
             sql = """UPDATE runs SET cancel_requested_by = ?, cancel_requested_at = ?
                 WHERE run_id = ? AND cancel_requested_at IS NULL"""
             if self._db.execute(sql, actor, now.timestamp(), run_id):
-                self._event(now, run, "cancel_requested", **({"actor": actor} if actor else {}))
+                self._event(now, run, "cancel_requested", actor=actor)
             return self._rows.summary(self._find(run_id))
+
+    def _withdraw_cancel(self, run_id: str) -> None:
+        sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"
+        self._db.execute(f"{sql} WHERE run_id = ?", run_id)
