@@ -197,7 +197,7 @@ class SQLiteRunStore:
         return records.RunInspection(run, steps, tried, [*map(rows.resolution, read(sql, run_id))])
 
     async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
-        where: dict[str, Any] = {"TRUE OR ?": 0}
+        where: dict[str, Any] = {}
         index = ""
         if wanted.status is not None:
             where["status = ?"] = RunStatus(wanted.status).value
@@ -209,7 +209,7 @@ class SQLiteRunStore:
         with self._faults():
             if wanted.after is not None:
                 where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
-            sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where)}"
+            sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where) or 'TRUE'}"
             found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
             return [self._rows.summary(row) for row in found]
 
@@ -292,9 +292,8 @@ class SQLiteRunStore:
         new = change._replace(output=self._rows.seal(change.output))
         self._db.execute(sql, *new, now.timestamp(), run["run_id"])
         if change.to is not RunStatus.RUNNING:
-            kind, at = _EVENT_OF[change.to], change.waiting_step_id
-            why, code = change.waiting_reason, change.error_code
-            self._event(now, run, kind, at, reason=why, code=code)
+            kind, at, code = _EVENT_OF[change.to], change.waiting_step_id, change.error_code
+            self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
             self._release(run["run_id"])
         if change.to.is_terminal:
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
