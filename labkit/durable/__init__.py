@@ -1,46 +1,26 @@
 """A model-driven agent that crosses crashes, and says what it cannot prove.
 
-Read records, recovery, advance, runner, then stores/schema and stores/sqlite.
+Read records, recovery, advance, lease, runner, then stores/schema and stores/sqlite.
 """
 
-# isort: skip_file
-from labkit.durable.clocks import Clock, FakeClock, SystemClock
-from labkit.durable.codec import EncryptedPayloadCodec, PayloadCodec, PlaintextPayloadCodec
-from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
-from labkit.durable.definition import (
-    AgentDefinition, DefinitionRegistry, DefinitionSnapshot, ModelExecutionBudget, RetryPolicy,
-)  # fmt: skip
-from labkit.durable.deterministic import (
-    DeterministicContextProvider, DeterministicModelAdapter, DeterministicStreamingModelAdapter,
-    DeterministicTool,
-)  # fmt: skip
-from labkit.durable.errors import (
-    DefinitionConflictError, DefinitionError, DefinitionNotFoundError, DuplicateRunError,
-    IllegalRunTransitionError, LeaseNotHeldError, ModelFailure, ResolutionNotAllowedError,
-    RunNotFoundError, RunRefused, RunStoreIntegrityError, StaleRunVersionError, StepFailure,
-    StoreBusyError, StoreError, ToolFailure,
-)  # fmt: skip
-from labkit.durable.model import (
-    ModelAdapter, ModelDelta, ModelRequest, ModelResponse, ModelTurn, StreamingModelAdapter,
-    deserialize_model_response, serialize_model_response,
-)  # fmt: skip
-from labkit.durable.records import (
-    REASON_DEFINITION_UNAVAILABLE, REASON_UNCERTAIN_NON_IDEMPOTENT, ConversationMessage,
-    ConversationRole, FailureClassification, ModelPurpose, ResolutionAction, ResolutionRecord,
-    RunInspection, RunRecord, RunResolution, RunStatus, RunSummary, StepAttempt, StepCheckpoint,
-    StepRecord, StepStatus, StepType, allowed_resolutions, is_terminal,
-)  # fmt: skip
-from labkit.durable.runner import DEFAULT_LEASE_TTL, Recovered, Runner
-from labkit.durable.store import RunStore
-from labkit.durable.stores.memory import InMemoryRunStore
-from labkit.durable.stores.sqlite import SQLiteRunStore
-from labkit.durable.tools import (
-    DEFAULT_TOOL_PARAMETERS, Tool, ToolCall, ToolDeclaration, ToolEffect, ToolOutcome,
-    ToolOutcomeStatus, ToolRequest, deserialize_tool_outcome, serialize_tool_outcome,
-)  # fmt: skip
-from labkit.durable.updates import RunUpdate, RunUpdateType
+from labkit.durable.clocks import *  # noqa: F403
+from labkit.durable.codec import *  # noqa: F403
+from labkit.durable.context import *  # noqa: F403
+from labkit.durable.definition import *  # noqa: F403
+from labkit.durable.deterministic import *  # noqa: F403
+from labkit.durable.errors import *  # noqa: F403
+from labkit.durable.model import *  # noqa: F403
+from labkit.durable.records import *  # noqa: F403
+from labkit.durable.resolution import *  # noqa: F403
+from labkit.durable.runner import *  # noqa: F403
+from labkit.durable.snapshot import *  # noqa: F403
+from labkit.durable.store import *  # noqa: F403
+from labkit.durable.stores.memory import *  # noqa: F403
+from labkit.durable.stores.sqlite import *  # noqa: F403
+from labkit.durable.tools import *  # noqa: F403
+from labkit.durable.updates import *  # noqa: F403
 
-__all__ = [
+__all__ = [  # noqa: F405
     "DEFAULT_LEASE_TTL", "DEFAULT_TOOL_PARAMETERS", "REASON_DEFINITION_UNAVAILABLE",
     "REASON_UNCERTAIN_NON_IDEMPOTENT", "AgentDefinition", "Clock", "ContextItem",
     "ContextProvider", "ContextRequest", "ConversationMessage", "ConversationRole",
@@ -51,8 +31,8 @@ __all__ = [
     "InMemoryRunStore", "LeaseNotHeldError", "ModelAdapter", "ModelDelta", "ModelExecutionBudget",
     "ModelFailure", "ModelPurpose", "ModelRequest", "ModelResponse", "ModelTurn", "PayloadCodec",
     "PlaintextPayloadCodec", "Recovered", "ResolutionAction", "ResolutionNotAllowedError",
-    "ResolutionRecord", "RetryPolicy", "RunInspection", "RunNotFoundError", "RunRecord",
-    "RunRefused", "RunResolution", "RunStatus", "RunStore", "RunStoreIntegrityError",
+    "ResolutionRecord", "RetryPolicy", "RunFilter", "RunInspection", "RunNotFoundError",
+    "RunRecord", "RunRefused", "RunResolution", "RunStatus", "RunStore", "RunStoreIntegrityError",
     "RunSummary", "RunUpdate", "RunUpdateType", "Runner", "SQLiteRunStore",
     "StaleRunVersionError", "StepAttempt", "StepCheckpoint", "StepFailure", "StepRecord",
     "StepStatus", "StepType", "StoreBusyError", "StoreError", "StreamingModelAdapter",

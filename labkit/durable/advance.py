@@ -28,6 +28,7 @@ from labkit.durable.records import (
     StepType,
 )
 from labkit.durable.recovery import UNCONFIRMED, Last, Next, change_for, decide, kind_of, last_of
+from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
 
@@ -99,7 +100,7 @@ class Advance:
         kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
-        failed = Failed(records.FailureClassification.UNCERTAIN, code, why)
+        failed = Failed(errors.FailureClassification.UNCERTAIN, code, why)
         await self._store_failure(
             attempt, failed, change_for(found, kind, step.step_id, code), True
         )
@@ -165,7 +166,7 @@ class Advance:
                 response = await adapter.generate(request)
             return model.serialize_model_response(model.require_contract(response, names))
 
-        step = NewStep(step_id, StepType.MODEL, purpose=records.ModelPurpose.PRIMARY)
+        step = NewStep(step_id, StepType.MODEL, purpose=ModelPurpose.PRIMARY)
         work = _Work(step, ask, snapshot.model_timeout_s, errors.ModelFailure)
         return model.deserialize_model_response(await self._result_of(work))
 
@@ -277,7 +278,7 @@ class Advance:
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step.step_type)
 
     async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
-        is_unsure = failed.classification is records.FailureClassification.UNCERTAIN
+        is_unsure = failed.classification is errors.FailureClassification.UNCERTAIN
         last = Last.TIMED_OUT if is_unsure else Last(failed.classification.value)
         found = decide(kind, last, attempt.number, self._snapshot)
         change = change_for(found, kind, attempt.step_id, failed.code)

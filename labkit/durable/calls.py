@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from labkit.durable.errors import StepFailure
-from labkit.durable.records import Failed, FailureClassification
+from labkit.durable.errors import FailureClassification, StepFailure
+from labkit.durable.records import Failed
 from labkit.errors import describe
 
 __all__ = ["attempt_call"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from labkit.durable.plain import build, dump
 
 __all__ = [
     "ContextItem",
@@ -37,8 +39,9 @@ class ContextProvider(ABC):
 
 
 def serialize_items(items: Sequence[ContextItem]) -> str:
-    return json.dumps([asdict(item) for item in items])
+    return dump(list(items))
 
 
 def deserialize_items(text: str) -> tuple[ContextItem, ...]:
-    return tuple(ContextItem(**item) for item in json.loads(text))
+    items: tuple[ContextItem, ...] = build(tuple[ContextItem, ...], json.loads(text))
+    return items

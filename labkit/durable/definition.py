@@ -1,96 +1,21 @@
-"""Definitions, what a run freezes of one, and where the callables stay."""
+"""Definitions in code, and where their callables stay."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from typing import Any
 
 from labkit.durable.context import ContextProvider
 from labkit.durable.errors import DefinitionConflictError, DefinitionError, DefinitionNotFoundError
 from labkit.durable.model import ModelAdapter
-from labkit.durable.records import ModelPurpose
-from labkit.durable.tools import Tool, ToolDeclaration, ToolEffect
+from labkit.durable.plain import build, dump
+from labkit.durable.snapshot import DefinitionSnapshot, ModelExecutionBudget, RetryPolicy
+from labkit.durable.tools import Tool
 
-__all__ = [
-    "AgentDefinition", "DefinitionRegistry", "DefinitionSnapshot", "ModelExecutionBudget",
-    "RetryPolicy",
-]  # fmt: skip
+__all__ = ["AgentDefinition", "DefinitionRegistry"]
 
-CRASH_ATTEMPTS = 3  # without a policy: a step that kills its process each time must end
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """`max_attempts` in total, the first and those lost to a crash included; `delay` between."""
-
-    max_attempts: int
-    delay: timedelta = timedelta(0)
-
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.delay < timedelta(0):
-            raise DefinitionError("RetryPolicy: max_attempts is at least 1, delay at least 0")
-
-
-@dataclass(frozen=True)
-class ModelExecutionBudget:
-    """How many attempts may be reserved, for the run and for each purpose; never refunded."""
-
-    run_max_attempts: int = 8
-    primary_max_attempts: int = 8
-    context_compression_max_attempts: int = 8
-    output_repair_max_attempts: int = 8
-
-    def of(self, purpose: ModelPurpose) -> tuple[int, int]:
-        """For the whole run, and for this purpose."""
-        return self.run_max_attempts, int(getattr(self, f"{purpose.lower()}_max_attempts"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class DefinitionSnapshot:
-    """The declarations as they were when the run was created. Only these decide about the run."""
-
-    definition_id: str
-    version: str
-    instructions: str
-    has_context_provider: bool
-    tool_declarations: tuple[ToolDeclaration, ...]
-    retry_policy: RetryPolicy | None
-    model_execution_budget: ModelExecutionBudget
-    model_timeout_s: float | None
-
-    @property
-    def max_attempts(self) -> int:
-        return self.retry_policy.max_attempts if self.retry_policy else CRASH_ATTEMPTS
-
-    def declaration(self, name: str | None) -> ToolDeclaration | None:
-        """None where it is missing or doubled: then nobody may say what the tool does."""
-        found = [tool for tool in self.tool_declarations if tool.name == name]
-        return found[0] if len(found) == 1 else None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), default=_plain)
-
-    @classmethod
-    def from_json(cls, text: str) -> DefinitionSnapshot:
-        fields: dict[str, Any] = json.loads(text)
-        policy = fields["retry_policy"]
-        fields["retry_policy"] = policy and RetryPolicy(
-            policy["max_attempts"], timedelta(seconds=policy["delay"])
-        )
-        fields["model_execution_budget"] = ModelExecutionBudget(**fields["model_execution_budget"])
-        fields["tool_declarations"] = tuple(
-            ToolDeclaration(**tool | {"effect": ToolEffect(tool["effect"])})
-            for tool in fields["tool_declarations"]
-        )
-        return cls(**fields)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    raise DefinitionError(f"a definition holds {value!r:.60}, which JSON cannot keep")
+DEFAULT_BUDGET = ModelExecutionBudget()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +30,9 @@ class AgentDefinition:
     instructions: str
     model_adapter: ModelAdapter
     context_provider: ContextProvider | None = None
-    tools: tuple[Tool, ...] = field(default=())
+    tools: tuple[Tool, ...] = ()
     retry_policy: RetryPolicy | None = None
-    model_execution_budget: ModelExecutionBudget = ModelExecutionBudget()
+    model_execution_budget: ModelExecutionBudget = DEFAULT_BUDGET
     model_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -128,16 +53,21 @@ class AgentDefinition:
     def frozen_snapshot(self) -> DefinitionSnapshot:
         """Raises DefinitionError for a declaration that JSON cannot keep."""
         made = DefinitionSnapshot(
-            definition_id=self.definition_id,
-            version=self.version,
-            instructions=self.instructions,
+            **{name: getattr(self, name) for name in _DECLARED},
             has_context_provider=self.context_provider is not None,
             tool_declarations=tuple(tool.declaration() for tool in self.tools),
-            retry_policy=self.retry_policy,
-            model_execution_budget=self.model_execution_budget,
-            model_timeout_s=self.model_timeout_s,
         )
-        return DefinitionSnapshot.from_json(made.to_json())  # a copy: the caller's dicts may change
+        try:  # a copy: the caller's dicts may change
+            snapshot: DefinitionSnapshot = build(DefinitionSnapshot, json.loads(dump(made)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DefinitionError(f"definition {self.definition_id}: {error}") from error
+        return snapshot
+
+
+_DECLARED = (
+    "definition_id", "version", "instructions", "retry_policy", "model_execution_budget",
+    "model_timeout_s",
+)  # fmt: skip
 
 
 class DefinitionRegistry:

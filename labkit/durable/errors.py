@@ -20,16 +20,22 @@ LabkitError
 """
 
 from datetime import datetime
+from enum import StrEnum
 
-from labkit.durable.records import FailureClassification
 from labkit.errors import LabkitError
 
 __all__ = [
     "DefinitionConflictError", "DefinitionError", "DefinitionNotFoundError", "DuplicateRunError",
-    "IllegalRunTransitionError", "LeaseNotHeldError", "ModelFailure", "ResolutionNotAllowedError",
-    "RunNotFoundError", "RunRefused", "RunStoreIntegrityError", "StaleRunVersionError",
-    "StepFailure", "StoreBusyError", "StoreError", "ToolFailure",
+    "FailureClassification", "IllegalRunTransitionError", "LeaseNotHeldError", "ModelFailure",
+    "ResolutionNotAllowedError", "RunNotFoundError", "RunRefused", "RunStoreIntegrityError",
+    "StaleRunVersionError", "StepFailure", "StoreBusyError", "StoreError", "ToolFailure",
 ]  # fmt: skip
+
+
+class FailureClassification(StrEnum):
+    """TRANSIENT and PERMANENT: nothing happened outside. UNCERTAIN: nobody can say."""
+
+    TRANSIENT, PERMANENT, UNCERTAIN = "TRANSIENT", "PERMANENT", "UNCERTAIN"
 
 
 class RunNotFoundError(LabkitError, code=1): ...

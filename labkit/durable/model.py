@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.durable.context import ContextItem
-from labkit.durable.errors import ModelFailure
-from labkit.durable.records import ConversationMessage, FailureClassification
+from labkit.durable.errors import FailureClassification, ModelFailure
+from labkit.durable.plain import build, dump
+from labkit.durable.records import ConversationMessage
 from labkit.durable.tools import ToolCall, ToolDeclaration, ToolOutcome
 
 __all__ = [
@@ -79,14 +80,12 @@ class StreamingModelAdapter(ModelAdapter):
 
 
 def serialize_model_response(response: ModelResponse) -> str:
-    calls = [vars(call) for call in response.tool_calls]
-    return json.dumps({"content": response.content, "tool_calls": calls})
+    return dump(response)
 
 
 def deserialize_model_response(text: str) -> ModelResponse:
-    fields = json.loads(text)
-    calls = tuple(ToolCall(**call) for call in fields["tool_calls"])
-    return ModelResponse(fields["content"], calls)
+    response: ModelResponse = build(ModelResponse, json.loads(text))
+    return response
 
 
 def violation(what: str) -> ModelFailure:

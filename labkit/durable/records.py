@@ -9,19 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from labkit.durable.errors import FailureClassification
+from labkit.durable.snapshot import DefinitionSnapshot, ModelPurpose
 from labkit.durable.tools import ToolCall, ToolEffect
-
-if TYPE_CHECKING:
-    from labkit.durable.definition import DefinitionSnapshot
 
 __all__ = [
     "REASON_DEFINITION_UNAVAILABLE", "REASON_UNCERTAIN_NON_IDEMPOTENT", "TRANSITIONS", "Change",
-    "Claim", "ConversationMessage", "ConversationRole", "Failed", "FailureClassification", "Hold",
-    "ModelPurpose", "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunFilter",
-    "RunInspection", "RunRecord", "RunResolution", "RunStatus", "RunSummary", "StepAttempt",
-    "StepCheckpoint", "StepRecord", "StepStatus", "StepType", "allowed_resolutions", "is_terminal",
+    "Claim", "ConversationMessage", "ConversationRole", "Failed", "Hold",
+    "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunFilter",
+    "RunInspection", "RunRecord", "RunStatus", "RunSummary", "StepAttempt",
+    "StepCheckpoint", "StepRecord", "StepStatus", "StepType", "is_terminal",
 ]  # fmt: skip
 
 REASON_UNCERTAIN_NON_IDEMPOTENT = "UNCERTAIN_NON_IDEMPOTENT"
@@ -31,13 +30,8 @@ REASON_DEFINITION_UNAVAILABLE = "DEFINITION_UNAVAILABLE"
 class RunStatus(StrEnum):
     """Each is named for the transition that leads to it. RUNNING means running or abandoned."""
 
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    WAITING = "WAITING"
-    SUCCEEDED = "SUCCEEDED"
-    REJECTED = "REJECTED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
+    CREATED, RUNNING, WAITING, SUCCEEDED = "CREATED", "RUNNING", "WAITING", "SUCCEEDED"
+    REJECTED, FAILED, CANCELLED = "REJECTED", "FAILED", "CANCELLED"
 
     @property
     def is_terminal(self) -> bool:
@@ -57,31 +51,13 @@ def is_terminal(status: RunStatus | str) -> bool:
 
 
 class StepType(StrEnum):
-    CONTEXT = "CONTEXT"
-    MODEL = "MODEL"
-    TOOL = "TOOL"
+    CONTEXT, MODEL, TOOL = "CONTEXT", "MODEL", "TOOL"
 
 
 class StepStatus(StrEnum):
     """Of a step and of an attempt."""
 
-    RUNNING = "RUNNING"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-
-
-class FailureClassification(StrEnum):
-    """TRANSIENT and PERMANENT: nothing happened outside. UNCERTAIN: nobody can say."""
-
-    TRANSIENT = "TRANSIENT"
-    PERMANENT = "PERMANENT"
-    UNCERTAIN = "UNCERTAIN"
-
-
-class ModelPurpose(StrEnum):
-    PRIMARY = "PRIMARY"
-    CONTEXT_COMPRESSION = "CONTEXT_COMPRESSION"
-    OUTPUT_REPAIR = "OUTPUT_REPAIR"
+    RUNNING, SUCCEEDED, FAILED = "RUNNING", "SUCCEEDED", "FAILED"
 
 
 class ConversationRole(StrEnum):
@@ -243,65 +219,8 @@ class StepCheckpoint:
 
 
 class ResolutionAction(StrEnum):
-    RETRY_STEP = "RETRY_STEP"
-    CONFIRM_STEP = "CONFIRM_STEP"
-    REJECT_STEP = "REJECT_STEP"
-    CONTINUE_RUN = "CONTINUE_RUN"
-    FAIL_RUN = "FAIL_RUN"
-    CANCEL_RUN = "CANCEL_RUN"
-
-
-_ENDS = (ResolutionAction.FAIL_RUN, ResolutionAction.CANCEL_RUN)
-_ALLOWED = {
-    REASON_UNCERTAIN_NON_IDEMPOTENT: (
-        ResolutionAction.RETRY_STEP,
-        ResolutionAction.CONFIRM_STEP,
-        ResolutionAction.REJECT_STEP,
-        *_ENDS,
-    ),
-    REASON_DEFINITION_UNAVAILABLE: _ENDS,
-}
-
-
-def allowed_resolutions(run: RunSummary) -> tuple[ResolutionAction, ...]:
-    """What `resolve_run` accepts for this run now; nothing unless it is WAITING."""
-    return _ALLOWED.get(run.waiting_reason or "", ())
-
-
-@dataclass(frozen=True)
-class RunResolution:
-    """The application's answer to a waiting run. Only it can say what happened outside."""
-
-    action: ResolutionAction
-    result: str | None = None
-    code: str | None = None
-    message: str | None = None
-    reason: str | None = None
-    actor: str | None = None
-    waiting_step_id: str | None = None
-
-    @classmethod
-    def retry_step(cls, **more: Any) -> RunResolution:
-        """Call the tool once more: the application takes it on itself that it may run twice."""
-        return cls(ResolutionAction.RETRY_STEP, **more)
-
-    @classmethod
-    def confirm_step(cls, result: str, **more: Any) -> RunResolution:
-        """The effect is there, and this is its result. Nothing is called."""
-        return cls(ResolutionAction.CONFIRM_STEP, result, **more)
-
-    @classmethod
-    def reject_step(cls, code: str, message: str, **more: Any) -> RunResolution:
-        """The effect is not there and shall not be; the model is told so. Nothing is called."""
-        return cls(ResolutionAction.REJECT_STEP, code=code, message=message, **more)
-
-    @classmethod
-    def fail_run(cls, **more: Any) -> RunResolution:
-        return cls(ResolutionAction.FAIL_RUN, **more)
-
-    @classmethod
-    def cancel_run(cls, **more: Any) -> RunResolution:
-        return cls(ResolutionAction.CANCEL_RUN, **more)
+    RETRY_STEP, CONFIRM_STEP, REJECT_STEP = "RETRY_STEP", "CONFIRM_STEP", "REJECT_STEP"
+    CONTINUE_RUN, FAIL_RUN, CANCEL_RUN = "CONTINUE_RUN", "FAIL_RUN", "CANCEL_RUN"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,29 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from labkit.durable.definition import DefinitionSnapshot
-from labkit.durable.errors import (
-    IllegalRunTransitionError,
-    ResolutionNotAllowedError,
-    StaleRunVersionError,
-)
+from labkit.durable.errors import FailureClassification
 from labkit.durable.records import (
     REASON_UNCERTAIN_NON_IDEMPOTENT,
     Change,
-    FailureClassification,
-    ResolutionAction,
-    RunResolution,
     RunStatus,
-    RunSummary,
     StepAttempt,
     StepStatus,
     StepType,
-    allowed_resolutions,
 )
-from labkit.durable.tools import ToolCall, ToolOutcome, serialize_tool_outcome
+from labkit.durable.snapshot import DefinitionSnapshot
 
-__all__ = ["TABLE", "Last", "Next", "change_for", "decide", "kind_of", "last_of", "outcome_of",
-           "require_resolvable"]  # fmt: skip
+__all__ = ["TABLE", "Last", "Next", "change_for", "decide", "kind_of", "last_of"]
 
 UNDECLARED = "UNDECLARED"
 FROZEN_TOOL_DECLARATION_UNAVAILABLE = "FROZEN_TOOL_DECLARATION_UNAVAILABLE"
@@ -46,12 +35,8 @@ UNCONFIRMED = {  # the code of an attempt that a crash cut off
 class Last(StrEnum):
     """How the last attempt of a step ended. CRASHED: it did not; its caller was killed."""
 
-    ABSENT = "ABSENT"
-    CHECKPOINT = "CHECKPOINT"
-    CRASHED = "CRASHED"
-    TIMED_OUT = "TIMED_OUT"
-    TRANSIENT = "TRANSIENT"
-    PERMANENT = "PERMANENT"
+    ABSENT, CHECKPOINT, CRASHED = "ABSENT", "CHECKPOINT", "CRASHED"
+    TIMED_OUT, TRANSIENT, PERMANENT = "TIMED_OUT", "TRANSIENT", "PERMANENT"
 
 
 class Next(StrEnum):
@@ -117,44 +102,3 @@ def change_for(found: Next, kind: str, step_id: str, code: str | None) -> Change
         failed = FROZEN_TOOL_DECLARATION_UNAVAILABLE if kind == UNDECLARED else code
         return Change(RunStatus.FAILED, error_code=failed)
     return None
-
-
-def require_resolvable(run: RunSummary, resolution: RunResolution, expected_version: int) -> None:
-    """Raises for an answer that does not fit what the run waits for; nothing has changed then."""
-    action = resolution.action
-    if run.status is not RunStatus.WAITING:
-        raise IllegalRunTransitionError(f"run {run.run_id} is {run.status}; only WAITING resolves")
-    if action not in (allowed := allowed_resolutions(run)):
-        raise ResolutionNotAllowedError(
-            f"run {run.run_id} waits for {run.waiting_reason}: {action} is no answer; "
-            f"use {', '.join(allowed) or 'resume_run'}"
-        )
-    of_step = action not in (ResolutionAction.FAIL_RUN, ResolutionAction.CANCEL_RUN)
-    if resolution.waiting_step_id != run.waiting_step_id and (
-        of_step or resolution.waiting_step_id is not None
-    ):
-        raise ResolutionNotAllowedError(
-            f"run {run.run_id} waits at step {run.waiting_step_id}, "
-            f"not at {resolution.waiting_step_id}; look again before you answer"
-        )
-    if action is ResolutionAction.CONFIRM_STEP and not isinstance(resolution.result, str):
-        raise ResolutionNotAllowedError("CONFIRM_STEP takes the result of the effect, a text")
-    if action is ResolutionAction.REJECT_STEP and not (resolution.code and resolution.message):
-        raise ResolutionNotAllowedError(
-            "REJECT_STEP takes a code and a message, both for the model"
-        )
-    if run.version != expected_version:
-        raise StaleRunVersionError(
-            f"run {run.run_id} is at version {run.version}, not {expected_version}; read it again"
-        )
-
-
-def outcome_of(resolution: RunResolution, call: ToolCall) -> str:
-    """What becomes the checkpoint of a step that the application confirms or rejects."""
-    to = {"call_id": call.call_id, "tool_name": call.tool_name}
-    if resolution.action is ResolutionAction.CONFIRM_STEP:
-        outcome = ToolOutcome.success(**to, result=resolution.result or "")
-    else:
-        code, message = resolution.code or "", resolution.message or ""
-        outcome = ToolOutcome.rejected(**to, code=code, message=message)
-    return serialize_tool_outcome(outcome)

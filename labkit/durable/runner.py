@@ -14,6 +14,7 @@ from labkit.durable.advance import DEFINITION_GONE, Advance, Stopped
 from labkit.durable.definition import DefinitionRegistry
 from labkit.durable.lease import Held, patiently
 from labkit.durable.records import Change, Claim, RunInspection, RunRecord, RunStatus, RunSummary
+from labkit.durable.resolution import RunResolution
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
 from labkit.errors import BadInput, LabkitError
@@ -136,7 +137,7 @@ class Runner:
             return await self._advance(run, _RUN_IT if is_there else DEFINITION_GONE, live)
 
     async def resolve_run(
-        self, run_id: str, resolution: records.RunResolution, expected_version: int
+        self, run_id: str, resolution: RunResolution, expected_version: int
     ) -> RunRecord:
         """Gives the application's answer to a WAITING run, and goes on.
 

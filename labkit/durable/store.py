@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from labkit.durable import records
 from labkit.durable.clocks import Clock
 from labkit.durable.records import Change, Claim, Hold, Receipt, StepAttempt
+from labkit.durable.resolution import RunResolution
 
 __all__ = ["RunStore"]
 
@@ -74,9 +75,7 @@ class RunStore(Protocol):
         """A transition by itself; to anything but RUNNING it releases the lease. Where a cancel
         is requested, a run that would succeed or fail is CANCELLED."""
 
-    async def resolve_run(
-        self, claim: Claim, resolution: records.RunResolution
-    ) -> records.RunInspection:
+    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
         """Transaction 3: the lease, the resolution, and what it makes of the run and its step."""
 
     async def request_cancel(

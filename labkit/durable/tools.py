@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
+
+from labkit.durable.plain import build, dump
 
 __all__ = [
     "DEFAULT_TOOL_PARAMETERS", "Tool", "ToolCall", "ToolDeclaration", "ToolEffect", "ToolOutcome",
@@ -21,9 +23,7 @@ DEFAULT_TOOL_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}
 class ToolEffect(StrEnum):
     """What a second call does: nothing, the same again, or something that nobody wanted."""
 
-    READ_ONLY = "READ_ONLY"
-    IDEMPOTENT = "IDEMPOTENT"
-    NON_IDEMPOTENT = "NON_IDEMPOTENT"
+    READ_ONLY, IDEMPOTENT, NON_IDEMPOTENT = "READ_ONLY", "IDEMPOTENT", "NON_IDEMPOTENT"
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,12 @@ class ToolOutcome:
 
 
 def serialize_tool_outcome(outcome: ToolOutcome) -> str:
-    return json.dumps(vars(outcome))
+    return dump(outcome)
 
 
 def deserialize_tool_outcome(text: str) -> ToolOutcome:
-    fields = json.loads(text)
-    return ToolOutcome(**fields | {"status": ToolOutcomeStatus(fields["status"])})
+    outcome: ToolOutcome = build(ToolOutcome, json.loads(text))
+    return outcome
 
 
 def require_outcome(outcome: object, call: ToolCall) -> ToolOutcome:
@@ -136,10 +136,7 @@ class Tool(ABC):
     async def invoke(self, request: ToolRequest) -> ToolOutcome: ...
 
     def declaration(self) -> ToolDeclaration:
-        return ToolDeclaration(
-            name=self.name,
-            effect=self.effect,
-            description=self.description,
-            parameters=self.parameters,
-            timeout_s=self.timeout_s,
-        )
+        return ToolDeclaration(**{field.name: getattr(self, field.name) for field in _DECLARED})
+
+
+_DECLARED = fields(ToolDeclaration)

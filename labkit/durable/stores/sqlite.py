@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from labkit.database import Database, Row, connect
-from labkit.durable import errors, records, recovery
+from labkit.durable import errors, records
 from labkit.durable.clocks import Clock, SystemClock
 from labkit.durable.codec import PayloadCodec
+from labkit.durable.plain import build
 from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
+from labkit.durable.resolution import RunResolution, outcome_of, require_resolvable
 from labkit.durable.stores import schema as tables
-from labkit.durable.stores.rows import METADATA, Rows, moment
+from labkit.durable.stores.rows import METADATA, Rows
 from labkit.errors import BadInput, StorageBusy, StorageFault
 from labkit.jsonvalues import ENCODE
 
@@ -149,7 +151,7 @@ class SQLiteRunStore:
     @staticmethod
     def _not_held(run: Row, why: str) -> errors.LeaseNotHeldError:
         owner = run["lease_owner"]
-        until = moment(run["lease_expires_at"]) if owner else None
+        until = build(datetime, run["lease_expires_at"]) if owner else None
         who = f"{owner} holds it until {until.isoformat()}" if until else "nobody holds it"
         return errors.LeaseNotHeldError(f"run {run['run_id']}: {why}; {who}", owner, until)
 
@@ -174,7 +176,7 @@ class SQLiteRunStore:
 
     async def get_run(self, run_id: str) -> records.RunRecord:
         with self._faults():
-            return self._rows.run(self._find(run_id, columns="*"))
+            return self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
 
     async def inspect_run(self, run_id: str) -> records.RunInspection:
         with self._faults():
@@ -188,13 +190,20 @@ class SQLiteRunStore:
 
     def _inspect(self, run_id: str) -> records.RunInspection:
         of, rows, read = "WHERE run_id = ? ORDER BY", self._rows, self._db.rows
-        run = rows.run(self._find(run_id, columns="*"))
-        steps = [rows.step(row) for row in read(f"SELECT * FROM steps {of} idx", run_id)]
+        run = rows.read(records.RunRecord, self._find(run_id, columns="*"))
+        steps = [
+            rows.read(records.StepRecord, row)
+            for row in read(f"SELECT * FROM steps {of} idx", run_id)
+        ]
         order = {step.step_id: step.idx for step in steps}
-        tried = [rows.attempt(row) for row in read(f"SELECT * FROM attempts {of} number", run_id)]
+        tried = [
+            rows.read(records.StepAttempt, row)
+            for row in read(f"SELECT * FROM attempts {of} number", run_id)
+        ]
         tried.sort(key=lambda attempt: order[attempt.step_id])
         sql = f"SELECT * FROM resolutions {of} version"
-        return records.RunInspection(run, steps, tried, [*map(rows.resolution, read(sql, run_id))])
+        done = [rows.read(records.ResolutionRecord, row) for row in read(sql, run_id)]
+        return records.RunInspection(run, steps, tried, done)
 
     async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
         where: dict[str, Any] = {}
@@ -211,7 +220,7 @@ class SQLiteRunStore:
                 where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
             sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where) or 'TRUE'}"
             found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
-            return [self._rows.summary(row) for row in found]
+            return [self._rows.read(records.RunSummary, row) for row in found]
 
     async def read_journal(
         self, run_id: str | None = None, *, after: int = 0
@@ -226,7 +235,7 @@ class SQLiteRunStore:
     async def create_run(self, run: records.RunRecord) -> records.RunRecord:
         with self._writing() as now:
             for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                return self._rows.require_same(self._rows.run(row), run)
+                return self._rows.require_same(self._rows.read(records.RunRecord, row), run)
             values = self._rows.new_run(run)
             sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
             self._db.execute(sql, *values.values())
@@ -262,7 +271,7 @@ class SQLiteRunStore:
             self._held(hold, now)
             sql = "UPDATE runs SET lease_expires_at = ? WHERE run_id = ?"
             self._db.execute(sql, (now + ttl).timestamp(), hold.run_id)
-            return self._rows.summary(self._find(hold.run_id))
+            return self._rows.read(records.RunSummary, self._find(hold.run_id))
 
     async def release_lease(self, hold: Hold) -> None:
         with self._writing():
@@ -315,7 +324,7 @@ class SQLiteRunStore:
                 return None, receipt
             sql = """INSERT INTO steps SELECT ?, ?, count(*), ?, ?, ?, ?, ?, 'RUNNING', NULL, NULL,
                 ? FROM steps WHERE run_id = ? ON CONFLICT (run_id, step_id) DO NOTHING"""
-            call = self._rows.seal(step.call and vars(step.call))
+            call = self._rows.seal(step.call)
             kept = (step.step_type, step.name, step.effect, call, step.purpose, now.timestamp())
             self._db.execute(sql, hold.run_id, step.step_id, *kept, hold.run_id)
             return self._begin(now, run, step), receipt
@@ -402,13 +411,11 @@ class SQLiteRunStore:
 
     # --- what the application says
 
-    async def resolve_run(
-        self, claim: Claim, resolution: records.RunResolution
-    ) -> records.RunInspection:
+    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
         with self._writing() as now:
             run, action = self._find(claim.run_id), resolution.action
-            waiting = self._rows.summary(run)
-            recovery.require_resolvable(waiting, resolution, claim.expected_version)
+            waiting = self._rows.read(records.RunSummary, run)
+            require_resolvable(waiting, resolution, claim.expected_version)
             run = self._acquire(now, run, claim)
             sql = "INSERT INTO resolutions VALUES (?, ?, ?, ?, ?, ?, ?)"
             said = (resolution.actor, self._rows.seal(resolution.reason), now.timestamp())
@@ -424,17 +431,17 @@ class SQLiteRunStore:
                 self._resolve_step(now, run, resolution)
             return self._inspect(claim.run_id)
 
-    def _resolve_step(self, now: datetime, run: Row, said: records.RunResolution) -> None:
+    def _resolve_step(self, now: datetime, run: Row, said: RunResolution) -> None:
         self._move(now, run, Change(RunStatus.RUNNING))
         key = (run["run_id"], run["waiting_step_id"])
         [row] = self._db.rows("SELECT * FROM steps WHERE run_id = ? AND step_id = ?", *key)
-        step = self._rows.step(row)
+        step = self._rows.read(records.StepRecord, row)
         new = records.NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
         if said.action is records.ResolutionAction.RETRY_STEP:
             self._withdraw_cancel(key[0])  # who retries wants the run to go on
             self._begin(now, run, new, authorised=True)
         elif step.call:
-            attempt, outcome = self._begin(now, run, new), recovery.outcome_of(said, step.call)
+            attempt, outcome = self._begin(now, run, new), outcome_of(said, step.call)
             self._succeed(now, run, attempt, outcome, action=said.action)
 
     async def request_cancel(
@@ -448,7 +455,7 @@ class SQLiteRunStore:
                 WHERE run_id = ? AND cancel_requested_at IS NULL"""
             if self._db.execute(sql, actor, now.timestamp(), run_id):
                 self._event(now, run, "cancel_requested", actor=actor)
-            return self._rows.summary(self._find(run_id))
+            return self._rows.read(records.RunSummary, self._find(run_id))
 
     def _withdraw_cancel(self, run_id: str) -> None:
         sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"

@@ -1,0 +1,67 @@
+"""What a run freezes of its definition: declarations only, no callable and no credential."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from labkit.durable.errors import DefinitionError
+from labkit.durable.tools import ToolDeclaration
+
+__all__ = ["DefinitionSnapshot", "ModelExecutionBudget", "ModelPurpose", "RetryPolicy"]
+
+CRASH_ATTEMPTS = 3  # without a policy: a step that kills its process each time must end
+
+
+class ModelPurpose(StrEnum):
+    PRIMARY, CONTEXT_COMPRESSION, OUTPUT_REPAIR = "PRIMARY", "CONTEXT_COMPRESSION", "OUTPUT_REPAIR"
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """`max_attempts` in total, the first and those lost to a crash included; `delay` between."""
+
+    max_attempts: int
+    delay: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or self.delay < timedelta(0):
+            raise DefinitionError("RetryPolicy: max_attempts is at least 1, delay at least 0")
+
+
+@dataclass(frozen=True)
+class ModelExecutionBudget:
+    """How many attempts may be reserved, for the run and for each purpose; never refunded."""
+
+    run_max_attempts: int = 8
+    primary_max_attempts: int = 8
+    context_compression_max_attempts: int = 8
+    output_repair_max_attempts: int = 8
+
+    def of(self, purpose: ModelPurpose) -> tuple[int, int]:
+        """For the whole run, and for this purpose."""
+        return self.run_max_attempts, int(getattr(self, f"{purpose.lower()}_max_attempts"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DefinitionSnapshot:
+    """The declarations as they were when the run was created. Only these decide about the run."""
+
+    definition_id: str
+    version: str
+    instructions: str
+    has_context_provider: bool
+    tool_declarations: tuple[ToolDeclaration, ...]
+    retry_policy: RetryPolicy | None
+    model_execution_budget: ModelExecutionBudget
+    model_timeout_s: float | None
+
+    @property
+    def max_attempts(self) -> int:
+        return self.retry_policy.max_attempts if self.retry_policy else CRASH_ATTEMPTS
+
+    def declaration(self, name: str | None) -> ToolDeclaration | None:
+        """None where it is missing or doubled: then nobody may say what the tool does."""
+        found = [tool for tool in self.tool_declarations if tool.name == name]
+        return found[0] if len(found) == 1 else None
