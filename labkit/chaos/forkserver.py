@@ -3,38 +3,27 @@
 The helper is started for that purpose and has a single thread. A kernel, pytest or a process that
 draws a progress bar is never forked: their threads and locks would come along.
 
-    python forkserver.py FIFO    requests from a FIFO, answers on standard output
+    python forking.py FIFO    requests from a FIFO, answers on standard output
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from labkit import guard
 from labkit.errors import StorageFault
 
 __all__ = ["ForkServer", "module_of"]
 
-PR_SET_CHILD_SUBREAPER = 36
-TAIL = 1 << 16  # what is read of a long output
-# What an agent imports that does not look at its folder or environment while it is imported.
-FIRST = (
-    "getopt", "hashlib", "json", "runpy", "sqlite3", "labkit.clock", "labkit.crashpoints",
-    "labkit.files", "labkit.guard", "labkit.restart.plan", "labkit.restart.store",
-)  # fmt: skip
+HELPER = Path(__file__).with_name("forking.py")
 
 
 def module_of(argv: Sequence[str]) -> list[str] | None:
@@ -59,7 +48,7 @@ class ForkServer:
         # Its own labkit comes last: a mutant's package brings another one, without a kit in it.
         where = [given.get("PYTHONPATH", ""), *sys.path, str(Path(__file__).parents[2])]
         given["PYTHONPATH"] = os.pathsep.join(filter(None, where))
-        argv = [sys.executable, "-P", __file__, fifo]
+        argv = [sys.executable, "-P", str(HELPER), fifo]
         self._guarded = guard.start(argv, stdout=subprocess.PIPE, env=given)
         self._requests = os.open(fifo, os.O_RDWR)  # to read too: opening waits for nobody then
 
@@ -106,97 +95,3 @@ class ForkServer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _serve(requests: IO[str]) -> None:
-    for name in FIRST:
-        import_module(name)
-    _adopt_orphans()
-    gc.freeze()  # a child's collector then leaves these pages shared
-    output = (
-        os.memfd_create("output") if hasattr(os, "memfd_create") else os.open(os.devnull, os.O_RDWR)
-    )
-    for line in requests:
-        request = json.loads(line)
-        os.ftruncate(output, 0)
-        os.lseek(output, 0, os.SEEK_SET)
-        pid = os.fork()
-        if not pid:
-            requests.close()
-            _become(request, output)
-        status = _wait(pid, request["s"])
-        _end_orphans()
-        end = os.lseek(output, 0, os.SEEK_END)
-        said = os.pread(output, TAIL, max(0, end - TAIL)).decode("utf-8", "replace")
-        sys.stdout.write(json.dumps([status, said]) + "\n")
-        sys.stdout.flush()
-
-
-def _adopt_orphans() -> None:
-    """What a program leaves running becomes a child of this process, where Linux allows it."""
-    with suppress(OSError, AttributeError, ImportError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _end_orphans() -> None:
-    """Ends what the program left running, as a guard does: a kill means all of the program."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    with suppress(OSError):  # there are no children
-        while True:
-            for pid in children.read_text(encoding="ascii").split():
-                os.kill(int(pid), signal.SIGKILL)
-            os.waitpid(-1, 0)
-
-
-def _wait(pid: int, timeout_s: float) -> int | None:
-    """The status of the child; None if an alarm had to end it."""
-    late = False
-
-    def end(*_: object) -> None:
-        nonlocal late
-        late = True
-        os.kill(pid, signal.SIGKILL)
-
-    signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, timeout_s)
-    try:
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return None if late else status
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _become(request: dict[str, Any], output: int) -> None:
-    """Turns the forked child into the program. Never returns."""
-    code = 70
-    try:
-        import runpy
-
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        os.chdir(request["cwd"])
-        os.environ.clear()
-        os.environ.update(request["environ"])
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False, buffering=1)  # noqa: SIM115
-        module, *sys.argv[1:] = request["argv"]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        code = 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(AttributeError, OSError, ValueError):  # closed by the program
-                stream.flush()
-        os._exit(code)
-
-
-if __name__ == "__main__":
-    with open(sys.argv[1], encoding="utf-8") as requests:
-        _serve(requests)

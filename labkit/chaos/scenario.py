@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from labkit import guard
+from labkit.chaos.prepared import Prepared, keep
 from labkit.errors import NotFound, UsageError
 from labkit.guard import Guarded
 
@@ -91,7 +92,7 @@ class Trial:
         scenario: Scenario,
         root: Path,
         bytecode: Path,
-        prepared: Path | None = None,
+        prepared: Prepared | None = None,
         running: Running | None = None,
     ) -> None:
         self.scenario = scenario
@@ -99,7 +100,7 @@ class Trial:
         self.running, self._started = running, False
         self.folder, self.witness = self.root / "folder", self.root / "witness"
         if prepared:
-            shutil.copytree(prepared, self.root, symlinks=True, dirs_exist_ok=True)
+            prepared.copy_to(self.root)
         elif isinstance(scenario.material, Path):
             _copy(scenario.material, self.folder)
         else:
@@ -233,10 +234,11 @@ class Workshop:
     def __init__(self, scenario: Scenario, root: Path) -> None:
         self.scenario, self.root = scenario, root
         self.outside: set[str] = set()  # what a recorded run wrote elsewhere
-        self.bytecode, self.prepared, self.running = root / "bytecode", None, Running()
+        self.bytecode, self.running = root / "bytecode", Running()
+        self.prepared: Prepared | None = None
         try:
             with self.open() as trial:
-                self.prepared = _keep(trial)
+                self.prepared = keep(trial.root, trial.folder, trial.root.with_suffix(".prepared"))
                 ended = trial.call(scenario.run)
                 self.code = ended.code
                 outcome, reason = trial.check()  # first: it may run the program further
@@ -335,23 +337,6 @@ def _compare(seen: Counter[str], wanted: Counter[str]) -> list[str]:
         for key in keys
         if seen[key] != wanted[key]
     ]
-
-
-def _keep(trial: Trial) -> Path | None:
-    """A copy of what the setup left; None if something in it names its own place, to which a copy
-    would lead back, or if it cannot be copied."""
-    names = {os.fsencode(trial.folder), os.fsencode(os.path.realpath(trial.folder))}
-    kept = trial.root.with_suffix(".prepared")
-    try:
-        shutil.copytree(trial.root, kept, symlinks=True)
-        for path in kept.rglob("*"):
-            what = os.fsencode(path.readlink()) if path.is_symlink() else b""
-            what = path.read_bytes() if path.is_file() and not what else what
-            if what.startswith(b"/") or any(name in what for name in names):
-                return None
-    except (OSError, shutil.Error):
-        return None
-    return kept
 
 
 def scratch() -> str | None:

@@ -14,7 +14,6 @@ import argparse
 import errno
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import labkit
+from labkit.chaos.prepared import Prepared
 from labkit.chaos.scenario import Broken, Ended, NotDelivered, Scenario, Trial, scratch
 from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Report, Verdict
 from labkit.errors import Fatal, LabkitError, UsageError, describe
@@ -148,7 +148,7 @@ class Bench:
         self.material = {"input/notes.txt": NOTES, "tools.py": tools}
         for name, steps in PLANS.items():
             self.material[_file_of(name)] = json.dumps({"goal": name, "steps": steps})
-        self._prepared: dict[str, Path] = {}
+        self._prepared: dict[str, Prepared] = {}
         self._preparing = threading.Lock()
 
     def open(self, plan: str = "three") -> Trial:
@@ -158,14 +158,13 @@ class Bench:
                 self._prepared[plan] = self._prepare(plan)
         return Trial(self._scenario(plan), self.root, self.bytecode, self._prepared[plan])
 
-    def _prepare(self, plan: str) -> Path:
+    def _prepare(self, plan: str) -> Prepared:
         kept = self.root / f"prepared-{_file_of(plan)}"
         with Trial(self._scenario(plan), self.root, self.bytecode) as trial:
             created = trial.call(trial.scenario.setup)
             if created.code:
                 raise NotDelivered(f"`create` exits {created.code}: {created.said}")
-            shutil.copytree(trial.root, kept)  # nobody has the database open now
-        return kept
+            return Prepared(trial.root, kept)  # nobody has the database open now
 
     def _scenario(self, plan: str) -> Scenario:
         with_tools = self.agent.argv("--tools", "tools.py")

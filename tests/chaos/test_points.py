@@ -167,6 +167,35 @@ def test_a_forked_program_is_a_process_like_any_other(tmp_path: Path) -> None:
         assert said.endswith("ValueError: x\n1\n")
 
 
+def test_a_fork_is_not_slowed_down_by_what_programs_do_not_need(tmp_path: Path) -> None:
+    """Each of the two doubles the time of a fork. What an agent needs is there, not yet run."""
+    source = "import sys; print(*sorted({'random', 'sqlite3', 'threading'} & set(sys.modules)))"
+    (tmp_path / "program.py").write_text(source, encoding="utf-8")
+    environ = {"PYTHONPATH": str(tmp_path)}
+    with ForkServer(environ) as server:
+        assert server.call(["program"], tmp_path, environ, 10) == (0, "sqlite3\n")
+
+
+def test_each_forked_program_has_its_own_environment(tmp_path: Path) -> None:
+    source = "import os; print(sorted(k for k in os.environ if k.startswith('MARK')))"
+    (tmp_path / "program.py").write_text(source, encoding="utf-8")
+    environ = {"PYTHONPATH": str(tmp_path)}
+    with ForkServer(environ) as server:
+        for names in (["MARK_1", "MARK_2"], ["MARK_2"], []):
+            given = {**environ, **dict.fromkeys(names, "x")}
+            assert server.call(["program"], tmp_path, given, 10) == (0, f"{names}\n")
+
+
+def test_an_agent_is_imported_where_its_trial_is(root: Path) -> None:
+    """Its code is read before, in the helper; the folder that it looks at is the trial's."""
+    with FastWorkshop(restart(), root) as workshop, workshop.open() as one:
+        asked = [sys.executable, "-m", "labkit.restart", "run", "t"]
+        with workshop.open() as other:
+            for trial, folder in ((one, "here"), (other, "there")):
+                assert trial.call(asked, AGENT_ARTIFACTS=folder).code == 0
+                assert [p.name for p in trial.folder.glob("*here")] == [folder]
+
+
 def test_only_modules_of_this_python_are_forked() -> None:
     assert module_of([sys.executable, "-m", "labkit", "agent"]) == ["labkit", "agent"]
     assert module_of([sys.executable, "program.py"]) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,14 @@ def test_a_setup_that_is_not_the_same_elsewhere_is_repeated(more: str, tmp_path:
         if (config := trial.folder / "a/b/config").exists():
             assert config.read_text() == f"at {trial.folder}\n"
     assert (tmp_path / "ran").read_text() == "x\nx\n"
+
+
+def test_a_copy_has_the_modes_and_times_too(tmp_path: Path) -> None:
+    made = Workshop(
+        scenario("chmod 750 kept; chmod 700 a/b; touch -d @1000000000 kept a"), tmp_path
+    )
+    with made.open() as trial:
+        seen = {name: (trial.folder / name).stat() for name in ("kept", "a", "a/b")}
+    assert [stat.S_IMODE(seen[name].st_mode) for name in ("kept", "a/b")] == [0o750, 0o700]
+    assert [seen[name].st_mtime for name in ("kept", "a")] == [1e9, 1e9]
+    assert (tmp_path / "ran").read_text() == "x\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import labkit
 from labkit.chaos.scenario import Scenario
-from labkit.database import open_readonly
 from labkit.errors import LabkitError, StorageFault
-from labkit.journal.laws import HELD, judge_file
+from labkit.journal.laws import HELD, collect, judge
+from labkit.journal.reading import read_events, read_steps, read_tasks, snapshot
 
 __all__ = ["creating", "judge_restart", "restart"]
 
@@ -80,15 +80,17 @@ def judge_restart(folder: Path) -> Iterator[str]:
         yield f"promise 4: the reports are {effects or 'gone'}"
     database = str(folder / "state.db")
     try:
-        for verdict in judge_file(database, effects):
+        with snapshot(database) as found:  # one opening for all: each reads the whole -wal
+            evidence = collect(list(read_events(found)), read_tasks(found), read_steps(found))
+            answer = found.value("PRAGMA integrity_check")
+        for verdict in judge(evidence, effects):
             if verdict.verdict != HELD:
                 yield f"law {verdict.law} {verdict.verdict}: {verdict.reason}"
-        opened = open_readonly(database)
-        if (answer := opened.value("PRAGMA integrity_check")) != "ok":
+        if answer != "ok":
             yield f"integrity_check: {answer}"
-        if (status := opened.value("SELECT status FROM tasks WHERE id = ?", TASK)) != "done":
+        status = next((task.status for task in evidence.tasks if task.id == TASK), None)
+        if status != "done":
             yield f"promise 2: the task is {status}"
-        opened.close()
     except (LabkitError, StorageFault) as error:
         yield f"promise 1: what is left cannot be read: {error}"
 
