@@ -1,4 +1,5 @@
-"""The five promises, and that the tables equal the fold of the journal, judged from the rows alone.
+"""The five promises of the restart agent, and that its tables equal the fold of the journal, judged
+from the rows alone.
 
 A verdict is *held*, *broken* with the rows that show it, or *not judged* with the reason. Each law
 is one function from the evidence to the rows that break it; what cannot be judged never counts as
@@ -7,9 +8,7 @@ held. No pandas here: a check that judges a thousand trials starts a thousand pr
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -18,11 +17,25 @@ from labkit.journal.reading import (
     Event,
     StepRow,
     TaskRow,
-    plain,
     read_events,
     read_steps,
     read_tasks,
     snapshot,
+)
+from labkit.journal.run_laws import judge_runs
+from labkit.journal.run_rows import read_rows
+from labkit.journal.verdicts import (
+    BROKEN,
+    HELD,
+    NOT_JUDGED,
+    Finding,
+    Verdict,
+    Witness,
+    count,
+    judge_effects,
+    name_step,
+    not_judged,
+    verdict,
 )
 
 __all__ = [
@@ -38,36 +51,7 @@ __all__ = [
     "judge_file",
 ]
 
-HELD, BROKEN, NOT_JUDGED = "held", "broken", "not judged"
-
-PROMISES = {
-    1: "State is preserved",
-    2: "The task resumes",
-    3: "Recovery is explicit",
-    4: "Effects happen once in outcome",
-    5: "The journal balances",
-    6: "The tables equal the fold of the journal",
-}
-
 Rows = dict[tuple[str, int | None], StepRow]  # by task and index
-Witness = str | os.PathLike[str] | Iterable[str]
-
-
-class Finding(NamedTuple):
-    """What breaks a law: a sentence, and the `seq` of the events that show it, if events do."""
-
-    text: str
-    seqs: tuple[int, ...] = ()
-
-
-class Verdict(NamedTuple):
-    """`law` is 1 to 6. `reason` says in one sentence why; `findings` is empty unless broken."""
-
-    law: int
-    promise: str
-    verdict: str
-    reason: str
-    findings: tuple[Finding, ...] = ()
 
 
 class Evidence(NamedTuple):
@@ -93,8 +77,13 @@ class Evidence(NamedTuple):
 def judge_file(
     path: str, witness: Witness | None = None, task: str | None = None
 ) -> tuple[Verdict, ...]:
-    """The verdicts on a journal's file, from one snapshot. Raises what `snapshot` raises."""
+    """The verdicts on a journal's file, from one snapshot: six, of a durable run ten.
+
+    Raises what `snapshot` raises.
+    """
     with snapshot(path) as reader:
+        if reader.is_durable:
+            return judge_runs(list(read_events(reader, task)), read_rows(reader, task), witness)
         rows = list(read_events(reader, task)), read_tasks(reader, task), read_steps(reader, task)
     return judge(collect(*rows), witness)
 
@@ -107,12 +96,12 @@ def judge(evidence: Evidence, witness: Witness | None = None) -> tuple[Verdict, 
     effects.
     """
     return (
-        _verdict(1, _state_is_preserved(evidence), f"{_count(evidence.tasks, 'task')} in place"),
-        _verdict(2, _committed_steps_stay(evidence), "no step started again after it finished"),
-        _verdict(3, _recovery_is_explicit(evidence), "each run says what it moved back"),
-        _judge_effects(witness),
+        verdict(1, _state_is_preserved(evidence), f"{count(evidence.tasks, 'task')} in place"),
+        verdict(2, _committed_steps_stay(evidence), "no step started again after it finished"),
+        verdict(3, _recovery_is_explicit(evidence), "each run says what it moved back"),
+        judge_effects(witness),
         _judge_balance(evidence),
-        _verdict(6, _tables_equal_fold(evidence), "tasks and steps are as the events say"),
+        verdict(6, _tables_equal_fold(evidence), "tasks and steps are as the events say"),
     )
 
 
@@ -120,14 +109,6 @@ def collect(events: list[Event], tasks: list[TaskRow], steps: list[StepRow]) -> 
     """What the laws judge, from the rows of the three tables."""
     attempts, strays = pair(events)
     return Evidence(events, tasks, steps, attempts, strays, fold(events))
-
-
-def _verdict(law: int, findings: Iterable[Finding], held: str) -> Verdict:
-    found = tuple(findings)
-    reason = plain(found[0].text, 300) if found else held
-    if len(found) > 1:
-        reason += f" (and {len(found) - 1} more)"
-    return Verdict(law, PROMISES[law], BROKEN if found else HELD, reason, found)
 
 
 # 1 - State is preserved.
@@ -143,7 +124,7 @@ def _state_is_preserved(evidence: Evidence) -> Iterator[Finding]:
             row = rows.get((event.task_id, event.step_idx))
             if not row or not row.has_output:
                 yield Finding(
-                    f"{_step(event)} finished, but its output is not in the table", (event.seq,)
+                    f"{name_step(event)} finished, but its output is not in the table", (event.seq,)
                 )
 
 
@@ -166,7 +147,7 @@ def _committed_steps_stay(evidence: Evidence) -> Iterator[Finding]:
             finished.setdefault(key, event)
         elif event.kind == "step_started" and key in finished:
             seqs = (finished[key].seq, event.seq)
-            yield Finding(f"{_step(event)} started again after it had finished", seqs)
+            yield Finding(f"{name_step(event)} started again after it had finished", seqs)
 
 
 # 3 - Recovery is explicit.
@@ -183,7 +164,9 @@ def _recovery_is_explicit(evidence: Evidence) -> Iterator[Finding]:
         elif event.kind == "step_recovered":
             moved.setdefault((event.task_id, event.run_id), []).append(event)
             if in_progress.pop(event.step_idx, None) is None:
-                yield Finding(f"{_step(event)} was recovered, but was not running", (event.seq,))
+                yield Finding(
+                    f"{name_step(event)} was recovered, but was not running", (event.seq,)
+                )
         elif event.kind in CLOSERS:
             in_progress.pop(event.step_idx, None)
         elif event.kind == "run_started":
@@ -199,32 +182,7 @@ def _unsaid(
         yield Finding(f"run {begin.run_id} says it recovered {said}, its entries say {done}", seqs)
     for left in in_progress.values():
         seqs = (left.seq, begin.seq)
-        yield Finding(f"run {begin.run_id} began while {_step(left)} was left running", seqs)
-
-
-# 4 - Effects happen once in outcome.
-
-
-def _judge_effects(witness: Witness | None) -> Verdict:
-    if witness is None:
-        return _not_judged(4, "no witness was given: a journal cannot prove an effect outside it")
-    if isinstance(witness, (str, os.PathLike)):
-        if not os.path.exists(witness):
-            name = os.path.basename(os.fspath(witness))
-            return _not_judged(4, f"the witness {name} does not exist: it saw no effect")
-        keys = _read_witness(witness)
-    else:
-        keys = list(witness)
-    if not keys:
-        return _not_judged(4, "the witness saw no effect")
-    repeated = [(key, times) for key, times in Counter(keys).items() if times > 1]
-    findings = (Finding(f"effect {key} happened {times} times") for key, times in repeated)
-    return _verdict(4, findings, f"{_count(keys, 'effect')}, each key once")
-
-
-def _read_witness(path: str | os.PathLike[str]) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return [words[0] for line in file if (words := line.split())]
+        yield Finding(f"run {begin.run_id} began while {name_step(left)} was left running", seqs)
 
 
 # 5 - The journal balances.
@@ -234,9 +192,9 @@ def _judge_balance(evidence: Evidence) -> Verdict:
     findings = tuple(chain.from_iterable(rule(evidence) for rule in _BALANCE))
     in_progress = [a for a in evidence.attempts if a.ended is None and evidence.is_open(a.task_id)]
     if findings or not in_progress:
-        return _verdict(5, findings, "each step_started is closed once, each run has its entry")
+        return verdict(5, findings, "each step_started is closed once, each run has its entry")
     last = in_progress[-1]
-    return _not_judged(
+    return not_judged(
         5,
         f"step {last.step_idx} of task {last.task_id} is open (seq {last.started_seq}): "
         "it is in progress, or the next run will recover it",
@@ -251,7 +209,7 @@ def _unpaired(evidence: Evidence) -> Iterator[Finding]:
             text = f"attempt {a.attempt} of step {a.step_idx} of task {a.task_id} was never closed"
             yield Finding(text, (a.started_seq,))
     for event in evidence.strays:
-        yield Finding(f"{event.kind} of {_step(event)} closes nothing", (event.seq,))
+        yield Finding(f"{event.kind} of {name_step(event)} closes nothing", (event.seq,))
 
 
 def _without_run(evidence: Evidence) -> Iterator[Finding]:
@@ -281,7 +239,7 @@ def _unknown(evidence: Evidence) -> Iterator[Finding]:
         elif event.task_id not in created:
             yield Finding(f"{event.kind} of task {event.task_id}, never created", (event.seq,))
         elif event.step_idx is not None and event.step_idx not in evidence.plan(event.task_id):
-            yield Finding(f"{_step(event)} is not in the plan", (event.seq,))
+            yield Finding(f"{name_step(event)} is not in the plan", (event.seq,))
 
 
 def _after_the_end(evidence: Evidence) -> Iterator[Finding]:
@@ -332,15 +290,3 @@ def _step_differs(row: StepRow, task: TaskNow | None) -> Iterator[Finding]:
         )
     if now.step is not None and now.step != row.tool:
         yield Finding(f"{where} is {row.tool} in its table, {now.step} by the journal")
-
-
-def _not_judged(law: int, reason: str) -> Verdict:
-    return Verdict(law, PROMISES[law], NOT_JUDGED, plain(reason, 300))
-
-
-def _step(event: Event) -> str:
-    return f"step {event.step_idx} of task {event.task_id}"
-
-
-def _count(things: Sized, name: str) -> str:
-    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"

@@ -55,6 +55,12 @@ class Event(NamedTuple):
     attempt: int | None
     data: str
 
+    @property
+    def is_durable(self) -> bool:
+        """Of a durable run, which is a task by itself. A run of the restart agent is a part of
+        one, and the creation of a task is of no run."""
+        return self.run_id == self.task_id
+
     def detail(self, name: str, kind: type = object) -> Any:
         """One field of the data, or None. Raises BadInput where it is of another kind."""
         try:
@@ -149,6 +155,11 @@ class Reader(Database):
         return self._fault(error)
 
     @property
+    def is_durable(self) -> bool:
+        """True for a file of durable runs, False for one of the restart agent."""
+        return bool(self.value("PRAGMA application_id") == DURABLE)
+
+    @property
     def has_journal(self) -> bool:
         query = "SELECT count(*) FROM sqlite_schema WHERE type = 'view' AND name = 'journal'"
         return bool(self.value(query))
@@ -224,12 +235,20 @@ def read_columns(reader: Reader, task: str | None = None) -> list[list[Any] | Wo
 
 
 def read_tasks(reader: Reader, task: str | None = None) -> list[TaskRow]:
-    where, values = _of_task("id", task)
-    query = f"SELECT id, status FROM tasks WHERE {where} ORDER BY created_at, id"
+    """Tasks, or runs: what a journal's `task_id` names."""
+    if reader.is_durable:
+        where, values = _of_task("run_id", task)
+        query = f"SELECT run_id, status FROM runs WHERE {where} ORDER BY seq"
+    else:
+        where, values = _of_task("id", task)
+        query = f"SELECT id, status FROM tasks WHERE {where} ORDER BY created_at, id"
     return [TaskRow(*row) for row in _rows(reader, query, values)]
 
 
 def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
+    """The steps of the restart agent. None of a durable run, whose steps `run_rows` reads."""
+    if reader.is_durable:
+        return []
     where, values = _of_task("task_id", task)
     query = f"""SELECT task_id, idx, tool, status, attempts, output IS NOT NULL,
         CASE WHEN json_valid(output) THEN json_extract(output, '$.deduplicated') IS TRUE END
@@ -239,11 +258,12 @@ def read_steps(reader: Reader, task: str | None = None) -> list[StepRow]:
 
 
 def unknown_task(reader: Reader, task: str) -> UnknownTask:
-    """The error that names the tasks there are, the first ten of them."""
+    """The error that names the tasks, or runs, there are, the first ten of them."""
+    word = "run" if reader.is_durable else "task"
     known = [plain(str(row.id)) for row in read_tasks(reader)]
     more = f" and {len(known) - 10} more" if len(known) > 10 else ""
     there = f"it has {', '.join(known[:10])}{more}" if known else "it holds none yet"
-    return UnknownTask(f"no task {plain(task)!r} in this journal; {there}")
+    return UnknownTask(f"no {word} {plain(task)!r} in this journal; {there}")
 
 
 def plain(text: str, limit: int = 60) -> str:
@@ -300,6 +320,7 @@ _MISTAKES = (
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG,
 )  # fmt: skip
 _SELECT = f"SELECT {', '.join(EVENT_COLUMNS)} FROM journal"
+DURABLE = 0x6C6B6431  # the application_id of its files
 _NO_INDEX = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY_CANTINIT,

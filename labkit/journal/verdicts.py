@@ -1,0 +1,108 @@
+"""What the laws of both systems share: a verdict, what shows it, and the judgement of a witness."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sized
+from typing import NamedTuple
+
+from labkit.journal.reading import Event, plain
+
+__all__ = [
+    "BROKEN",
+    "HELD",
+    "NOT_JUDGED",
+    "PROMISES",
+    "Finding",
+    "Verdict",
+    "Witness",
+    "count",
+    "judge_effects",
+    "name_step",
+    "not_judged",
+    "verdict",
+]
+
+HELD, BROKEN, NOT_JUDGED = "held", "broken", "not judged"
+
+PROMISES = {
+    1: "State is preserved",
+    2: "The task resumes",
+    3: "Recovery is explicit",
+    4: "Effects happen once in outcome",
+    5: "The journal balances",
+    6: "The tables equal the fold of the journal",
+    # Of a durable run alone:
+    7: "Only the holder of the lease writes",
+    8: "A run waits for one cause",
+    9: "The end is the end",
+    10: "What cannot be proved is not repeated",
+}
+
+Witness = str | os.PathLike[str] | Iterable[str]
+
+
+class Finding(NamedTuple):
+    """What breaks a law: a sentence, and the `seq` of the events that show it, if events do."""
+
+    text: str
+    seqs: tuple[int, ...] = ()
+
+
+class Verdict(NamedTuple):
+    """`law` is 1 to 6, of a durable run 1 to 10. `reason` says in one sentence why; `findings` is
+    empty unless broken.
+    """
+
+    law: int
+    promise: str
+    verdict: str
+    reason: str
+    findings: tuple[Finding, ...] = ()
+
+
+def verdict(law: int, findings: Iterable[Finding], held: str) -> Verdict:
+    """Broken where there is a finding, else held, for the reason `held`."""
+    found = tuple(findings)
+    reason = plain(found[0].text, 300) if found else held
+    if len(found) > 1:
+        reason += f" (and {len(found) - 1} more)"
+    return Verdict(law, PROMISES[law], BROKEN if found else HELD, reason, found)
+
+
+def not_judged(law: int, reason: str) -> Verdict:
+    return Verdict(law, PROMISES[law], NOT_JUDGED, plain(reason, 300))
+
+
+def judge_effects(witness: Witness | None) -> Verdict:
+    """Law 4, in both systems: each key that a witness outside saw, it saw once."""
+    if witness is None:
+        return not_judged(4, "no witness was given: a journal cannot prove an effect outside it")
+    if isinstance(witness, (str, os.PathLike)):
+        if not os.path.exists(witness):
+            name = os.path.basename(os.fspath(witness))
+            return not_judged(4, f"the witness {name} does not exist: it saw no effect")
+        keys = _read_witness(witness)
+    else:
+        keys = list(witness)
+    if not keys:
+        return not_judged(4, "the witness saw no effect")
+    repeated = [(key, times) for key, times in Counter(keys).items() if times > 1]
+    findings = (Finding(f"effect {key} happened {times} times") for key, times in repeated)
+    return verdict(4, findings, f"{count(keys, 'effect')}, each key once")
+
+
+def _read_witness(path: str | os.PathLike[str]) -> list[str]:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return [words[0] for line in file if (words := line.split())]
+
+
+def name_step(event: Event) -> str:
+    if event.is_durable:
+        return f"step {event.step} of run {event.task_id}"
+    return f"step {event.step_idx} of task {event.task_id}"
+
+
+def count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
