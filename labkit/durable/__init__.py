@@ -38,6 +38,4 @@ __all__ = [  # noqa: F405
     "StepStatus", "StepType", "StoreBusyError", "StoreError", "StreamingModelAdapter",
     "SystemClock", "Tool", "ToolCall", "ToolDeclaration", "ToolEffect", "ToolFailure",
     "ToolOutcome", "ToolOutcomeStatus", "ToolRequest", "allowed_resolutions",
-    "deserialize_model_response", "deserialize_tool_outcome", "is_terminal",
-    "serialize_model_response", "serialize_tool_outcome",
 ]  # fmt: skip

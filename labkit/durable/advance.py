@@ -9,15 +9,17 @@ the transaction that stores the attempt and the one that stores how it ended.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from labkit.durable import errors, model, records, tools
 from labkit.durable.calls import attempt_call
-from labkit.durable.context import ContextItem, ContextRequest, deserialize_items, serialize_items
+from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
+from labkit.durable.plain import build, dump
 from labkit.durable.records import (
     Change,
     Failed,
@@ -30,11 +32,12 @@ from labkit.durable.records import (
 from labkit.durable.recovery import UNCONFIRMED, Last, Next, change_for, decide, kind_of, last_of
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
-from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
+from labkit.durable.updates import Broadcast, RunUpdateType
 
 __all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
 
 MODEL_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
+_Result = TypeVar("_Result")
 DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=records.REASON_DEFINITION_UNAVAILABLE)
 
 
@@ -134,11 +137,12 @@ class Advance:
 
         async def provide(attempt: StepAttempt) -> str:
             assert provider
-            return serialize_items(await provider.provide(ContextRequest(self._run.input)))
+            return dump(list(await provider.provide(ContextRequest(self._run.input))))
 
         step = NewStep("context", StepType.CONTEXT)
         work = _Work(step, provide, None, errors.StepFailure)
-        return deserialize_items(await self._result_of(work, is_callable=provider is not None))
+        found = await self._result_of(work, tuple[ContextItem, ...], provider is not None)
+        return tuple(found)
 
     async def _ask_model(
         self,
@@ -164,11 +168,11 @@ class Advance:
                 response = await self._stream(adapter, request, attempt)
             else:
                 response = await adapter.generate(request)
-            return model.serialize_model_response(model.require_contract(response, names))
+            return dump(model.require_contract(response, names))
 
         step = NewStep(step_id, StepType.MODEL, purpose=ModelPurpose.PRIMARY)
         work = _Work(step, ask, snapshot.model_timeout_s, errors.ModelFailure)
-        return model.deserialize_model_response(await self._result_of(work))
+        return await self._result_of(work, model.ModelResponse)
 
     async def _stream(
         self, adapter: model.StreamingModelAdapter, request: model.ModelRequest, of: StepAttempt
@@ -200,17 +204,18 @@ class Advance:
                 idempotency_key=f"{attempt.run_id}:{attempt.step_id}",
             )
             outcome = await tool.invoke(request)
-            return tools.serialize_tool_outcome(tools.require_outcome(outcome, call))
+            return dump(tools.require_outcome(outcome, call))
 
         effect, timeout_s = (declared.effect, declared.timeout_s) if declared else (None, None)
         step = NewStep(step_id, StepType.TOOL, call.tool_name, effect, call)
         work = _Work(step, invoke, timeout_s, errors.ToolFailure)
-        text = await self._result_of(work, is_callable=tool is not None)
-        return tools.deserialize_tool_outcome(text)
+        return await self._result_of(work, tools.ToolOutcome, tool is not None)
 
     # --- one step
 
-    async def _result_of(self, work: _Work, *, is_callable: bool = True) -> str:
+    async def _result_of(
+        self, work: _Work, kind_of_result: type[_Result], is_callable: bool = True
+    ) -> _Result:
         """The checkpoint of a step: the stored one, or that of as many attempts as are allowed."""
         step_id = work.step.step_id
         kind = kind_of(work.step.step_type, work.step.name, self._snapshot)
@@ -230,7 +235,8 @@ class Advance:
             if not is_callable:
                 await self._change(DEFINITION_GONE)
             await self._call(work, kind, await self._begin(work.step))
-        return self._outputs[step_id]
+        result: _Result = build(kind_of_result, json.loads(self._outputs[step_id]))
+        return result
 
     async def _delay(self) -> None:
         policy, clock = self._snapshot.retry_policy, self._store.clock
@@ -253,7 +259,7 @@ class Advance:
 
     async def _call(self, work: _Work, kind: str, attempt: StepAttempt) -> None:
         """Dispatches the open attempt and stores how it ended. The lease is looked at last."""
-        self._publish(RunUpdateType.STEP_STARTED, attempt, work.step.step_type)
+        self._publish(RunUpdateType.STEP_STARTED, attempt, step_type=work.step.step_type)
         await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
         self._held.require()
         async with self._held.renewing():
@@ -275,7 +281,7 @@ class Advance:
         self._held.note(receipt)
         self._outputs[attempt.step_id] = output
         self._note(replace(attempt, status=StepStatus.SUCCEEDED))
-        self._publish(RunUpdateType.STEP_COMPLETED, attempt, step.step_type)
+        self._publish(RunUpdateType.STEP_COMPLETED, attempt, step_type=step.step_type)
 
     async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
         is_unsure = failed.classification is errors.FailureClassification.UNCERTAIN
@@ -296,30 +302,13 @@ class Advance:
         kind, code, _ = failed
         ended = replace(attempt, status=StepStatus.FAILED, classification=kind, error_code=code)
         self._note(ended)
-        self._publish(RunUpdateType.ATTEMPT_FAILED, attempt, status=failed.classification.value)
+        self._publish(RunUpdateType.ATTEMPT_FAILED, attempt, status=kind)
         if change:
             raise Stopped
 
     def _note(self, attempt: StepAttempt) -> None:
         self._attempts[attempt.step_id][-1] = attempt
 
-    def _publish(
-        self,
-        kind: RunUpdateType,
-        attempt: StepAttempt,
-        step_type: StepType | None = None,
-        **more: str,
-    ) -> None:
-        if not self._live.is_read:
-            return
-        stored = self._stored.get(attempt.step_id)
-        update = RunUpdate(
-            run_id=attempt.run_id,
-            update_type=kind,
-            step_id=attempt.step_id,
-            attempt_id=attempt.attempt_id,
-            step_type=step_type or (stored.step_type if stored else None),
-            created_at=self._store.clock.now(),
-            **more,
-        )
-        self._live.publish(update)
+    def _publish(self, kind: RunUpdateType, attempt: StepAttempt, **more: Any) -> None:
+        of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}
+        self._live.publish(attempt.run_id, kind, self._store.clock.now(), **of)

@@ -28,8 +28,7 @@ async def attempt_call(
     Only `asserts` says what happened outside: a tool that asks a model in its turn may meet a
     ModelFailure after it has sent its mail. `is_safe`: any other exception leaves nothing in doubt.
     A cancelled task leaves as CancelledError: that is no failure of the call. Anything that no
-    program should swallow, such as KeyboardInterrupt, leaves too.
-    """
+    program should swallow, such as KeyboardInterrupt, leaves too."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
             return await call()

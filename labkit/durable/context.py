@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.durable.plain import build, dump
-
-__all__ = [
-    "ContextItem",
-    "ContextProvider",
-    "ContextRequest",
-    "deserialize_items",
-    "serialize_items",
-]
+__all__ = ["ContextItem", "ContextProvider", "ContextRequest"]
 
 
 @dataclass(frozen=True)
@@ -36,12 +27,3 @@ class ContextProvider(ABC):
     @abstractmethod
     async def provide(self, request: ContextRequest) -> Sequence[ContextItem]:
         """May be called again after a crash, and may then see other data."""
-
-
-def serialize_items(items: Sequence[ContextItem]) -> str:
-    return dump(list(items))
-
-
-def deserialize_items(text: str) -> tuple[ContextItem, ...]:
-    items: tuple[ContextItem, ...] = build(tuple[ContextItem, ...], json.loads(text))
-    return items

@@ -22,8 +22,7 @@ DEFAULT_BUDGET = ModelExecutionBudget()
 class AgentDefinition:
     """An agent in code. A run freezes what is declared here and finds the callables by id.
 
-    `model_timeout_s` is in seconds; None waits for ever.
-    """
+    `model_timeout_s` is in seconds; None waits for ever."""
 
     definition_id: str
     version: str
@@ -87,13 +86,9 @@ class DefinitionRegistry:
         """Raises DefinitionNotFoundError: another version never stands in for this one."""
         if not self.is_registered(definition_id, version):
             there = ", ".join(sorted(f"{name} {v}" for name, v in self._definitions)) or "nothing"
-            raise DefinitionNotFoundError(
-                f"no definition {definition_id} {version}; registered: {there}"
-            )
+            why = f"no definition {definition_id} {version}; registered: {there}"
+            raise DefinitionNotFoundError(why)
         return self._definitions[definition_id, version]
 
     def is_registered(self, definition_id: str, version: str) -> bool:
         return (definition_id, version) in self._definitions
-
-    def registered_definitions(self) -> tuple[AgentDefinition, ...]:
-        return tuple(self._definitions.values())

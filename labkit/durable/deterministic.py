@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
@@ -20,14 +20,7 @@ from labkit.durable.model import (
     StreamingModelAdapter,
     violation,
 )
-from labkit.durable.tools import (
-    DEFAULT_TOOL_PARAMETERS,
-    Tool,
-    ToolCall,
-    ToolEffect,
-    ToolOutcome,
-    ToolRequest,
-)
+from labkit.durable.tools import Tool, ToolCall, ToolEffect, ToolOutcome, ToolRequest
 
 __all__ = [
     "DeterministicContextProvider", "DeterministicModelAdapter",
@@ -52,8 +45,7 @@ class DeterministicModelAdapter(ModelAdapter):
 class DeterministicStreamingModelAdapter(StreamingModelAdapter):
     """Streams the chunks as deltas; together they are the content of its response.
 
-    With `tool_calls`, the first turn asks for them and the chunks are the answer after that.
-    """
+    With `tool_calls`, the first turn asks for them and the chunks are the answer after that."""
 
     def __init__(self, chunks: Sequence[str], tool_calls: Sequence[ToolCall] = ()) -> None:
         self._chunks, self._calls = tuple(chunks), tuple(tool_calls)
@@ -70,26 +62,16 @@ class DeterministicStreamingModelAdapter(StreamingModelAdapter):
 class DeterministicTool(Tool):
     """Calls `handler` with the ToolRequest: it returns the result as text, or a ToolOutcome.
 
-    A handler that is no coroutine function runs in a thread, so that the loop goes on meanwhile.
-    """
+    A handler that is no coroutine function runs in a thread, so that the loop goes on meanwhile."""
 
     def __init__(
         self,
         name: str,
         effect: ToolEffect = ToolEffect.NON_IDEMPOTENT,
         handler: Callable[[ToolRequest], Any] = lambda request: "ok",
-        *,
-        description: str = "",
-        parameters: Mapping[str, Any] = DEFAULT_TOOL_PARAMETERS,
-        timeout_s: float | None = None,
+        **more: Any,
     ) -> None:
-        super().__init__(
-            name=name,
-            description=description,
-            effect=effect,
-            parameters=parameters,
-            timeout_s=timeout_s,
-        )
+        super().__init__(name=name, effect=effect, **more)
         self._handler = handler
 
     async def invoke(self, request: ToolRequest) -> ToolOutcome:
@@ -99,9 +81,8 @@ class DeterministicTool(Tool):
             result = await asyncio.to_thread(self._handler, request)
         if isinstance(result, ToolOutcome):
             return result
-        return ToolOutcome.success(
-            call_id=request.call_id, tool_name=request.tool_name, result=result
-        )
+        to = {"call_id": request.call_id, "tool_name": request.tool_name}
+        return ToolOutcome.success(**to, result=result)
 
 
 class DeterministicContextProvider(ContextProvider):

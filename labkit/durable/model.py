@@ -10,14 +10,12 @@ from typing import Any
 
 from labkit.durable.context import ContextItem
 from labkit.durable.errors import FailureClassification, ModelFailure
-from labkit.durable.plain import build, dump
 from labkit.durable.records import ConversationMessage
 from labkit.durable.tools import ToolCall, ToolDeclaration, ToolOutcome
 
 __all__ = [
     "ModelAdapter", "ModelDelta", "ModelRequest", "ModelResponse", "ModelTurn",
-    "StreamingModelAdapter", "deserialize_model_response", "require_contract",
-    "serialize_model_response",
+    "StreamingModelAdapter", "require_contract", "violation",
 ]  # fmt: skip
 
 MODEL_CONTRACT_VIOLATION = "MODEL_CONTRACT_VIOLATION"
@@ -77,15 +75,6 @@ class StreamingModelAdapter(ModelAdapter):
             if isinstance(part, ModelResponse):
                 return part
         raise violation("the stream ended without a response")
-
-
-def serialize_model_response(response: ModelResponse) -> str:
-    return dump(response)
-
-
-def deserialize_model_response(text: str) -> ModelResponse:
-    response: ModelResponse = build(ModelResponse, json.loads(text))
-    return response
 
 
 def violation(what: str) -> ModelFailure:

@@ -42,7 +42,7 @@ def build(kind: Any, data: Any) -> Any:
     if args and args[-1] is type(None):
         return build(args[0], data)
     if is_dataclass(kind):
-        hints: dict[str, Any] = _hints(kind)
+        hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
         return kind(**{name: build(hints[name], value) for name, value in data.items()})  # type: ignore[operator]
     if kind is datetime:
         return datetime.fromtimestamp(data, UTC)

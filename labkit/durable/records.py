@@ -20,7 +20,7 @@ __all__ = [
     "Claim", "ConversationMessage", "ConversationRole", "Failed", "Hold",
     "NewStep", "Receipt", "ResolutionAction", "ResolutionRecord", "RunFilter",
     "RunInspection", "RunRecord", "RunStatus", "RunSummary", "StepAttempt",
-    "StepCheckpoint", "StepRecord", "StepStatus", "StepType", "is_terminal",
+    "StepCheckpoint", "StepRecord", "StepStatus", "StepType",
 ]  # fmt: skip
 
 REASON_UNCERTAIN_NON_IDEMPOTENT = "UNCERTAIN_NON_IDEMPOTENT"
@@ -44,10 +44,6 @@ TRANSITIONS = {  # the whole life of a run; what is not here is refused
     RunStatus.RUNNING: {"SUCCEEDED", "REJECTED", "FAILED", "WAITING", "CANCELLED"},
     RunStatus.WAITING: {"RUNNING", "FAILED", "CANCELLED"},
 }
-
-
-def is_terminal(status: RunStatus | str) -> bool:
-    return RunStatus(status).is_terminal
 
 
 class StepType(StrEnum):
@@ -75,8 +71,7 @@ class ConversationMessage:
 class RunSummary:
     """The metadata of a run, none of its payloads: what a list of runs consists of.
 
-    `version` grows by one with each transition and with nothing else.
-    """
+    `version` grows by one with each transition and with nothing else."""
 
     run_id: str
     definition_id: str

@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from labkit.durable import records
 from labkit.durable.errors import FailureClassification
-from labkit.durable.records import (
-    REASON_UNCERTAIN_NON_IDEMPOTENT,
-    Change,
-    RunStatus,
-    StepAttempt,
-    StepStatus,
-    StepType,
-)
 from labkit.durable.snapshot import DefinitionSnapshot
 
 __all__ = ["TABLE", "Last", "Next", "change_for", "decide", "kind_of", "last_of"]
@@ -26,9 +19,9 @@ __all__ = ["TABLE", "Last", "Next", "change_for", "decide", "kind_of", "last_of"
 UNDECLARED = "UNDECLARED"
 FROZEN_TOOL_DECLARATION_UNAVAILABLE = "FROZEN_TOOL_DECLARATION_UNAVAILABLE"
 UNCONFIRMED = {  # the code of an attempt that a crash cut off
-    StepType.CONTEXT: "context_unconfirmed",
-    StepType.MODEL: "model_checkpoint_unconfirmed",
-    StepType.TOOL: "effect_unconfirmed",
+    records.StepType.CONTEXT: "context_unconfirmed",
+    records.StepType.MODEL: "model_checkpoint_unconfirmed",
+    records.StepType.TOOL: "effect_unconfirmed",
 }
 
 
@@ -71,34 +64,38 @@ def decide(kind: str, last: Last | None, used: int, snapshot: DefinitionSnapshot
     return found
 
 
-def kind_of(step_type: StepType, tool_name: str | None, snapshot: DefinitionSnapshot) -> str:
+def kind_of(
+    step_type: records.StepType, tool_name: str | None, snapshot: DefinitionSnapshot
+) -> str:
     """The row of the table: for a tool its frozen effect, UNDECLARED if that is not known."""
-    if step_type is not StepType.TOOL:
+    if step_type is not records.StepType.TOOL:
         return step_type.value
     declaration = snapshot.declaration(tool_name)
     return declaration.effect.value if declaration else UNDECLARED
 
 
-def last_of(attempts: Sequence[StepAttempt], has_checkpoint: bool) -> Last | None:
+def last_of(attempts: Sequence[records.StepAttempt], has_checkpoint: bool) -> Last | None:
     """The column of the table; None for an attempt that no transaction of ours can have left."""
     if has_checkpoint:
         return Last.CHECKPOINT
     if not attempts:
         return Last.ABSENT
     newest = attempts[-1]
-    if newest.status is StepStatus.RUNNING:
+    if newest.status is records.StepStatus.RUNNING:
         return Last.CRASHED
     if newest.classification is FailureClassification.UNCERTAIN:
         return Last.CRASHED  # marked so by an earlier recovery, which was killed in its turn
     return Last(newest.classification.value) if newest.classification else None
 
 
-def change_for(found: Next, kind: str, step_id: str, code: str | None) -> Change | None:
+def change_for(found: Next, kind: str, step_id: str, code: str | None) -> records.Change | None:
     """The transition that is written together with the attempt's end; None: the run goes on."""
     if found is Next.WAIT:
-        reason = REASON_UNCERTAIN_NON_IDEMPOTENT
-        return Change(RunStatus.WAITING, waiting_reason=reason, waiting_step_id=step_id)
+        reason = records.REASON_UNCERTAIN_NON_IDEMPOTENT
+        return records.Change(
+            records.RunStatus.WAITING, waiting_reason=reason, waiting_step_id=step_id
+        )
     if found is Next.FAIL:
         failed = FROZEN_TOOL_DECLARATION_UNAVAILABLE if kind == UNDECLARED else code
-        return Change(RunStatus.FAILED, error_code=failed)
+        return records.Change(records.RunStatus.FAILED, error_code=failed)
     return None

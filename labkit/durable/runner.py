@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -39,9 +39,9 @@ class Runner:
 
     def __init__(
         self,
-        *,
         registry: DefinitionRegistry,
         store: RunStore,
+        *,
         owner: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
     ) -> None:
@@ -85,8 +85,7 @@ class Runner:
         """Stores the run with what its definition declares now; calls nothing.
 
         The same `run_id` with an equal request gives the stored run. Raises DuplicateRunError for
-        another request, DefinitionNotFoundError, and ValueError for a blank id.
-        """
+        another request, DefinitionNotFoundError, and ValueError for a blank id."""
         if run_id is not None and not run_id.strip():
             raise ValueError("run_id is blank; leave it out to get a new one")
         if not isinstance(input, str):
@@ -110,9 +109,8 @@ class Runner:
         with self._broadcast(run_id) as live:
             run = await self.store.get_run(run_id)
             if run.status is not RunStatus.CREATED:
-                raise errors.IllegalRunTransitionError(
-                    f"run {run_id} is {run.status}; `resume_run` it"
-                )
+                why = f"run {run_id} is {run.status}; `resume_run` it"
+                raise errors.IllegalRunTransitionError(why)
             self.registry.resolve(run.definition_id, run.definition_version)
             return await self._advance(run, _RUN_IT, live)
 
@@ -120,14 +118,11 @@ class Runner:
         """Goes on with a run that was left behind, by what the store can prove.
 
         A run that waits for the application is returned as it is. Raises IllegalRunTransitionError
-        for a terminal run and LeaseNotHeldError while another advance holds it.
-        """
+        for a terminal run and LeaseNotHeldError while another advance holds it."""
         with self._broadcast(run_id) as live:
             run = await self.store.get_run(run_id)
             if run.status.is_terminal:
-                raise errors.IllegalRunTransitionError(
-                    f"run {run_id} is {run.status}: it has ended"
-                )
+                raise errors.IllegalRunTransitionError(f"run {run_id} has ended: {run.status}")
             is_there = self.registry.is_registered(run.definition_id, run.definition_version)
             waits_for_definition = run.waiting_reason == records.REASON_DEFINITION_UNAVAILABLE
             if run.status is RunStatus.WAITING and not (waits_for_definition and is_there):
@@ -142,8 +137,7 @@ class Runner:
         """Gives the application's answer to a WAITING run, and goes on.
 
         Raises IllegalRunTransitionError, ResolutionNotAllowedError or StaleRunVersionError for an
-        answer that does not fit; then nothing has changed.
-        """
+        answer that does not fit; then nothing has changed."""
         with self._broadcast(run_id) as live:
             if retries := resolution.action is records.ResolutionAction.RETRY_STEP:
                 await self._require_definition(run_id)
@@ -155,8 +149,7 @@ class Runner:
         """Asks for the end of a run: at once where nobody advances it, else at the next safe point.
 
         No call is made, and one in flight is not killed: what it did is stored first. An effect
-        that nobody can prove beats the request: the run WAITs, and the request stays.
-        """
+        that nobody can prove beats the request: the run WAITs, and the request stays."""
         run = await self.store.get_run(run_id)
         if run.status.is_terminal:
             raise errors.IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
@@ -235,11 +228,7 @@ class Runner:
 
     async def _write(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
         end = self.store.clock.now() + self._ttl
-
-        def until() -> datetime:
-            return end
-
-        return await patiently(verb, self.store.clock, until)
+        return await patiently(verb, self.store.clock, lambda: end)
 
     @contextmanager
     def _broadcast(self, run_id: str) -> Iterator[Broadcast]:
@@ -257,11 +246,5 @@ class Runner:
             self._live.pop(run_id, None)
 
     def _publish_status(self, live: Broadcast, run: RunRecord) -> None:
-        live.publish(
-            RunUpdate(
-                run_id=run.run_id,
-                update_type=RunUpdateType.STATUS_CHANGED,
-                status=run.status.value,
-                created_at=self.store.clock.now(),
-            )
-        )
+        changed = RunUpdateType.STATUS_CHANGED
+        live.publish(run.run_id, changed, self.store.clock.now(), status=run.status)

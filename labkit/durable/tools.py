@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from labkit.durable.plain import build, dump
-
 __all__ = [
     "DEFAULT_TOOL_PARAMETERS", "Tool", "ToolCall", "ToolDeclaration", "ToolEffect", "ToolOutcome",
-    "ToolOutcomeStatus", "ToolRequest", "deserialize_tool_outcome", "require_outcome",
-    "serialize_tool_outcome",
+    "ToolOutcomeStatus", "ToolRequest", "require_outcome",
 ]  # fmt: skip
 
 DEFAULT_TOOL_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
@@ -57,8 +53,7 @@ class ToolOutcomeStatus(StrEnum):
 class ToolOutcome:
     """What the model is told: a result, or that the call was rejected, with a code and why.
 
-    Raises ValueError unless exactly the fields of its status are given.
-    """
+    Raises ValueError unless exactly the fields of its status are given."""
 
     status: ToolOutcomeStatus
     call_id: str
@@ -75,22 +70,13 @@ class ToolOutcome:
 
     @classmethod
     def success(cls, *, call_id: str, tool_name: str, result: str) -> ToolOutcome:
-        status = ToolOutcomeStatus.SUCCESS
-        return cls(status=status, call_id=call_id, tool_name=tool_name, result=result)
+        done = ToolOutcomeStatus.SUCCESS
+        return cls(status=done, call_id=call_id, tool_name=tool_name, result=result)
 
     @classmethod
     def rejected(cls, *, call_id: str, tool_name: str, code: str, message: str) -> ToolOutcome:
         status = ToolOutcomeStatus.REJECTED
         return cls(status=status, call_id=call_id, tool_name=tool_name, code=code, message=message)
-
-
-def serialize_tool_outcome(outcome: ToolOutcome) -> str:
-    return dump(outcome)
-
-
-def deserialize_tool_outcome(text: str) -> ToolOutcome:
-    outcome: ToolOutcome = build(ToolOutcome, json.loads(text))
-    return outcome
 
 
 def require_outcome(outcome: object, call: ToolCall) -> ToolOutcome:
@@ -117,8 +103,7 @@ class Tool(ABC):
     """A subclass says what it does in `invoke`. A tool that declares no effect may not be repeated.
 
     `invoke` may raise ToolFailure to say that no effect happened. Any other exception leaves that
-    open, and so does the end of `timeout_s`.
-    """
+    open, and so does the end of `timeout_s`."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from labkit.durable.records import StepType
 
@@ -21,8 +22,7 @@ class RunUpdateType(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class RunUpdate:
     """`content` is the delta of a MODEL_DELTA. Who shows text replaces it by `attempt_id`: a new
-    attempt begins with an empty text, whatever the one before had said.
-    """
+    attempt begins with an empty text, whatever the one before had said."""
 
     run_id: str
     update_type: RunUpdateType
@@ -44,13 +44,9 @@ class Broadcast:
         self.is_on = False
         self._readers: list[asyncio.Queue[RunUpdate | None]] = []
 
-    @property
-    def is_read(self) -> bool:
-        return bool(self._readers)
-
-    def publish(self, update: RunUpdate) -> None:
+    def publish(self, run_id: str, kind: RunUpdateType, now: datetime, **more: Any) -> None:
         for reader in self._readers:
-            reader.put_nowait(update)
+            reader.put_nowait(RunUpdate(run_id=run_id, update_type=kind, created_at=now, **more))
 
     def close(self) -> None:
         self.is_on = False

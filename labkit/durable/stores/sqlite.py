@@ -14,7 +14,18 @@ from labkit.durable import errors, records
 from labkit.durable.clocks import Clock, SystemClock
 from labkit.durable.codec import PayloadCodec
 from labkit.durable.plain import build
-from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
+from labkit.durable.records import (
+    Change,
+    Claim,
+    Hold,
+    NewStep,
+    Receipt,
+    RunInspection,
+    RunRecord,
+    RunStatus,
+    RunSummary,
+    StepAttempt,
+)  # fmt: skip
 from labkit.durable.resolution import RunResolution, outcome_of, require_resolvable
 from labkit.durable.stores import schema as tables
 from labkit.durable.stores.rows import METADATA, Rows
@@ -38,8 +49,7 @@ class SQLiteRunStore:
     """The runs of one file, which is made if it is missing. Use it in the thread that made it.
 
     Raises RunStoreIntegrityError for a file that is damaged, newer, of another program, or sealed
-    with another key: it is left as it was.
-    """
+    with another key: it is left as it was."""
 
     def __init__(
         self, path: str | Path, payload_codec: PayloadCodec, clock: Clock | None = None
@@ -174,11 +184,11 @@ class SQLiteRunStore:
 
     # --- reading
 
-    async def get_run(self, run_id: str) -> records.RunRecord:
+    async def get_run(self, run_id: str) -> RunRecord:
         with self._faults():
-            return self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
+            return self._rows.read(RunRecord, self._find(run_id, columns="*"))
 
-    async def inspect_run(self, run_id: str) -> records.RunInspection:
+    async def inspect_run(self, run_id: str) -> RunInspection:
         with self._faults():
             db = self._db
             db.execute("BEGIN")
@@ -188,9 +198,9 @@ class SQLiteRunStore:
                 with suppress(StorageFault):  # the first error is the one to report
                     db.execute("ROLLBACK")
 
-    def _inspect(self, run_id: str) -> records.RunInspection:
+    def _inspect(self, run_id: str) -> RunInspection:
         of, rows, read = "WHERE run_id = ? ORDER BY", self._rows, self._db.rows
-        run = rows.read(records.RunRecord, self._find(run_id, columns="*"))
+        run = rows.read(RunRecord, self._find(run_id, columns="*"))
         steps = [
             rows.read(records.StepRecord, row)
             for row in read(f"SELECT * FROM steps {of} idx", run_id)
@@ -203,9 +213,9 @@ class SQLiteRunStore:
         tried.sort(key=lambda attempt: order[attempt.step_id])
         sql = f"SELECT * FROM resolutions {of} version"
         done = [rows.read(records.ResolutionRecord, row) for row in read(sql, run_id)]
-        return records.RunInspection(run, steps, tried, done)
+        return RunInspection(run, steps, tried, done)
 
-    async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
+    async def list_runs(self, wanted: records.RunFilter) -> list[RunSummary]:
         where: dict[str, Any] = {}
         index = ""
         if wanted.status is not None:
@@ -220,7 +230,7 @@ class SQLiteRunStore:
                 where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
             sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where) or 'TRUE'}"
             found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
-            return [self._rows.read(records.RunSummary, row) for row in found]
+            return [self._rows.read(RunSummary, row) for row in found]
 
     async def read_journal(
         self, run_id: str | None = None, *, after: int = 0
@@ -232,10 +242,10 @@ class SQLiteRunStore:
 
     # --- a run's beginning, its lease and its end
 
-    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
+    async def create_run(self, run: RunRecord) -> RunRecord:
         with self._writing() as now:
             for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                return self._rows.require_same(self._rows.read(records.RunRecord, row), run)
+                return self._rows.require_same(self._rows.read(RunRecord, row), run)
             values = self._rows.new_run(run)
             sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
             self._db.execute(sql, *values.values())
@@ -244,9 +254,7 @@ class SQLiteRunStore:
             self._event(now, created, "task_created", definition=definition, version=version)
         return run
 
-    async def acquire_lease(
-        self, claim: Claim, change: Change | None = None
-    ) -> records.RunInspection:
+    async def acquire_lease(self, claim: Claim, change: Change | None = None) -> RunInspection:
         with self._writing() as now:
             run = self._acquire(now, self._find(claim.run_id, claim.expected_version), claim)
             if change:
@@ -266,12 +274,12 @@ class SQLiteRunStore:
         self._event(now, run, "run_started", epoch=run["lease_epoch"])
         return run
 
-    async def renew_lease(self, hold: Hold, ttl: timedelta) -> records.RunSummary:
+    async def renew_lease(self, hold: Hold, ttl: timedelta) -> RunSummary:
         with self._writing() as now:
             self._held(hold, now)
             sql = "UPDATE runs SET lease_expires_at = ? WHERE run_id = ?"
             self._db.execute(sql, (now + ttl).timestamp(), hold.run_id)
-            return self._rows.read(records.RunSummary, self._find(hold.run_id))
+            return self._rows.read(RunSummary, self._find(hold.run_id))
 
     async def release_lease(self, hold: Hold) -> None:
         with self._writing():
@@ -312,7 +320,7 @@ class SQLiteRunStore:
     # --- attempts
 
     async def begin_attempt(
-        self, hold: Hold, step: records.NewStep, budget: tuple[int, int] | None
+        self, hold: Hold, step: NewStep, budget: tuple[int, int] | None
     ) -> tuple[StepAttempt | None, Receipt]:
         with self._writing() as now:
             run = self._held(hold, now)
@@ -329,12 +337,12 @@ class SQLiteRunStore:
             self._db.execute(sql, hold.run_id, step.step_id, *kept, hold.run_id)
             return self._begin(now, run, step), receipt
 
-    def _is_used_up(self, run: Row, step: records.NewStep, budget: tuple[int, int]) -> bool:
+    def _is_used_up(self, run: Row, step: NewStep, budget: tuple[int, int]) -> bool:
         sql = """SELECT count(*) >= ? OR count(*) FILTER (WHERE model_purpose = ?) >= ?
             FROM attempts WHERE run_id = ? AND model_purpose IS NOT NULL"""
         return bool(self._db.value(sql, budget[0], step.purpose, budget[1], run["run_id"]))
 
-    def _begin(self, now: datetime, run: Row, step: records.NewStep, **told: Any) -> StepAttempt:
+    def _begin(self, now: datetime, run: Row, step: NewStep, **told: Any) -> StepAttempt:
         """The next attempt, RUNNING. The step must be: a checkpoint is never tried again."""
         key = (run["run_id"], step.step_id)
         sql = """SELECT status, (SELECT count(*) FROM attempts a WHERE a.run_id = s.run_id
@@ -345,21 +353,13 @@ class SQLiteRunStore:
         if status != "RUNNING" or is_open:
             why = f"step {step.step_id} is {status}, open: {is_open}; no attempt may follow"
             raise errors.IllegalRunTransitionError(why)
-        number, attempt_id = used + 1, f"{step.step_id}#{used + 1}"
         sql = """INSERT INTO attempts (run_id, step_id, number, attempt_id, status, model_purpose,
-            created_at) VALUES (?, ?, ?, ?, 'RUNNING', ?, ?)"""
-        self._db.execute(sql, *key, number, attempt_id, step.purpose, now.timestamp())
+            created_at) VALUES (?, ?, ?, ?, 'RUNNING', ?, ?) RETURNING *"""
+        new = (used + 1, f"{step.step_id}#{used + 1}", step.purpose, now.timestamp())
+        [attempt] = self._db.rows(sql, *key, *new)
         told = {"type": step.step_type, "name": step.name, "effect": step.effect, **told}
-        self._event(now, run, "step_started", step.step_id, number, **told)
-        return StepAttempt(
-            run_id=run["run_id"],
-            step_id=step.step_id,
-            attempt_id=attempt_id,
-            number=number,
-            status=records.StepStatus.RUNNING,
-            model_purpose=step.purpose,
-            created_at=now,
-        )
+        self._event(now, run, "step_started", step.step_id, used + 1, **told)
+        return self._rows.read(StepAttempt, attempt)
 
     async def record_success(self, hold: Hold, attempt: StepAttempt, output: str) -> Receipt:
         with self._writing() as now:
@@ -411,10 +411,10 @@ class SQLiteRunStore:
 
     # --- what the application says
 
-    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
+    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> RunInspection:
         with self._writing() as now:
             run, action = self._find(claim.run_id), resolution.action
-            waiting = self._rows.read(records.RunSummary, run)
+            waiting = self._rows.read(RunSummary, run)
             require_resolvable(waiting, resolution, claim.expected_version)
             run = self._acquire(now, run, claim)
             sql = "INSERT INTO resolutions VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -436,7 +436,7 @@ class SQLiteRunStore:
         key = (run["run_id"], run["waiting_step_id"])
         [row] = self._db.rows("SELECT * FROM steps WHERE run_id = ? AND step_id = ?", *key)
         step = self._rows.read(records.StepRecord, row)
-        new = records.NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
+        new = NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
         if said.action is records.ResolutionAction.RETRY_STEP:
             self._withdraw_cancel(key[0])  # who retries wants the run to go on
             self._begin(now, run, new, authorised=True)
@@ -446,7 +446,7 @@ class SQLiteRunStore:
 
     async def request_cancel(
         self, run_id: str, actor: str | None, *, expected_version: int | None
-    ) -> records.RunSummary:
+    ) -> RunSummary:
         with self._writing() as now:
             run = self._find(run_id, expected_version)
             if run["status"] != RunStatus.RUNNING:
@@ -455,7 +455,7 @@ class SQLiteRunStore:
                 WHERE run_id = ? AND cancel_requested_at IS NULL"""
             if self._db.execute(sql, actor, now.timestamp(), run_id):
                 self._event(now, run, "cancel_requested", actor=actor)
-            return self._rows.read(records.RunSummary, self._find(run_id))
+            return self._rows.read(RunSummary, self._find(run_id))
 
     def _withdraw_cancel(self, run_id: str) -> None:
         sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"
