@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -15,18 +16,21 @@ import pandas as pd
 
 from labkit.errors import BadInput
 from labkit.journal import jsonl
-from labkit.journal.fold import KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
+from labkit.journal.fold import KINDS, RUN_KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
 from labkit.journal.laws import BROKEN, Verdict, Witness, judge_file
 from labkit.journal.reading import EVENT_COLUMNS, Event, Words, read_columns, read_events, snapshot
+from labkit.journal.run_rows import RunRows, RunStepRow, read_rows
 from labkit.journal.story import tell
 
 __all__ = ["DTYPES", "Journal", "Standing", "Verdicts"]
+
+Dtypes = dict[str, str | tuple[str, ...]]
 
 # One table for every frame. Integers are nullable, since NaN would turn a step's index into 1.0;
 # ids are strings, never objects; `data`, `input` and `output` stay JSON text: parsing a million
 # costs seconds, and SQL reads a field as `data ->> '$.reason'`, pandas as
 # `frame["data"].map(json.loads)`.
-DTYPES = {
+DTYPES: Dtypes = {
     "seq": "Int64", "started_seq": "Int64", "ended_seq": "Int64",
     "first_seq": "Int64", "last_seq": "Int64",
     "step_idx": "Int64", "idx": "Int64", "attempt": "Int64", "attempts": "Int64",
@@ -38,6 +42,18 @@ DTYPES = {
     "kind": KINDS,
     "status": ("pending", "running", "done", "failed"),
     "ended": ("finished", "error", "interrupted", "recovered", "done", "failed"),
+}  # fmt: skip
+
+RUN_DTYPES: Dtypes = {  # of durable runs: other words, and more of them
+    **DTYPES,
+    "step_id": "string", "name": "string", "checkpoint": "string", "error_code": "string",
+    "kind": RUN_KINDS,
+    "type": ("CONTEXT", "MODEL", "TOOL"),
+    "status": ("CREATED", "RUNNING", "WAITING", "SUCCEEDED", "REJECTED", "FAILED", "CANCELLED"),
+    "ended": (
+        "finished", "error", "uncertain", "recovered", "confirmed", "waiting", "done", "rejected",
+        "failed", "cancelled",
+    ),
 }  # fmt: skip
 
 
@@ -68,12 +84,12 @@ class Verdicts(tuple[Verdict, ...]):
 
 
 class Journal:
-    """The journal in an SQLite file, for reading only.
+    """The journal in an SQLite file, for reading only: of the restart agent or of durable runs.
 
     No method creates or changes a database (SQLite's own `-wal` and `-shm` may appear beside it).
     Each reads one snapshot and raises NotFound for a missing file, StorageFault for one that cannot
     be read, both also raised here. `task` limits a frame to one task; an unknown task gives an
-    empty frame.
+    empty frame. A durable run is a task here, and each advance of it a run.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -87,25 +103,34 @@ class Journal:
     def events(self, task: str | None = None) -> pd.DataFrame:
         """Every row of the view `journal`, by `seq`; `ts` in UTC, `data` as JSON text."""
         with snapshot(self.path) as reader, _collector_off():
-            return _frame(EVENT_COLUMNS, read_columns(reader, task))
+            dtypes = RUN_DTYPES if reader.is_durable else DTYPES
+            return _frame(EVENT_COLUMNS, read_columns(reader, task), dtypes)
 
     def steps(self, task: str | None = None) -> pd.DataFrame:
-        """The table of steps as it stands: task_id, idx, tool, status, attempts, input, output."""
+        """The table of steps as it stands: task_id, idx, tool, status, attempts, input, output.
+
+        Of durable runs, whose payloads may be sealed: task_id, idx, step_id, type, name (the
+        tool's), status, checkpoint (the id of its attempt), error_code, attempts.
+        """
         names = ("task_id", "idx", "tool", "status", "attempts", "input", "output")
         query = (
             f"SELECT {', '.join(names)} FROM steps WHERE ? IN (task_id, '') ORDER BY task_id, idx"
         )
         with snapshot(self.path) as reader:
+            if reader.is_durable:
+                return _run_steps(read_rows(reader, task))
             rows = list(reader.tuples(query, (task or "",))) if reader.has_journal else []
-        return _frame(names, _columns(rows, names))
+        return _frame(names, _columns(rows, names), DTYPES)
 
     def attempts(self, task: str | None = None) -> pd.DataFrame:
         """One row for each step_started; its `ended` columns are missing while it is open."""
-        return _records(Attempt, pair(self.read(task))[0])
+        events = self.read(task)
+        return _records(Attempt, pair(events)[0], events)
 
     def runs(self, task: str | None = None) -> pd.DataFrame:
         """One row for each run; `ended` is missing where its last entry is not an end."""
-        return _records(Lane, lanes(self.read(task)))
+        events = self.read(task)
+        return _records(Lane, lanes(events), events)
 
     def read(self, task: str | None = None, *, until: int | None = None) -> list[Event]:
         """The events as plain records, up to and including seq `until`."""
@@ -125,12 +150,14 @@ class Journal:
         return pd.DataFrame(columns).set_axis(names, axis=1)
 
     def laws(self, witness: Witness | None = None, task: str | None = None) -> Verdicts:
-        """The five promises, and that the tables equal the fold of the journal: see `laws`."""
+        """The five promises, and that the tables equal the fold of the journal: see `laws`. Of
+        durable runs four more: see `run_laws`."""
         return Verdicts(judge_file(self.path, witness, task))
 
     def at(self, seq: int, task: str | None = None) -> Standing:
         """Tasks and steps as they stood after event `seq`, from the events alone."""
-        return _standing(fold(self.read(task, until=seq)))
+        events = self.read(task, until=seq)
+        return _standing(fold(events), _dtypes_of(events))
 
     def story(self, task: str) -> str:
         """What happened to a task, one sentence on a line. Raises UnknownTask."""
@@ -197,17 +224,32 @@ def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> list[Sequen
     return list(zip(*rows, strict=True)) if rows else [() for _ in names]
 
 
-def _records(kind: type[Attempt] | type[Lane], records: Sequence[Any]) -> pd.DataFrame:
-    return _frame(kind._fields, _columns(records, kind._fields))
+def _dtypes_of(events: Sequence[Event]) -> Dtypes:
+    return RUN_DTYPES if events and events[0].is_durable else DTYPES
 
 
-def _frame(names: Sequence[str], columns: Sequence[Sequence[Any] | Words]) -> pd.DataFrame:
+def _records(
+    kind: type[Attempt] | type[Lane], records: Sequence[Any], events: Sequence[Event]
+) -> pd.DataFrame:
+    return _frame(kind._fields, _columns(records, kind._fields), _dtypes_of(events))
+
+
+def _run_steps(rows: RunRows) -> pd.DataFrame:
+    tried = Counter((attempt.run_id, attempt.step_id) for attempt in rows.attempts)
+    records = [(*step, tried[step.run_id, step.step_id]) for step in rows.steps]
+    names = ("task_id", *RunStepRow._fields[1:], "attempts")
+    return _frame(names, _columns(records, names), RUN_DTYPES)
+
+
+def _frame(
+    names: Sequence[str], columns: Sequence[Sequence[Any] | Words], dtypes: Dtypes
+) -> pd.DataFrame:
     typed = zip(names, columns, strict=True)
-    return pd.DataFrame({name: _typed(name, column) for name, column in typed}, copy=False)
+    frame = {name: _typed(name, column, dtypes[name]) for name, column in typed}
+    return pd.DataFrame(frame, copy=False)
 
 
-def _typed(name: str, values: Sequence[Any] | Words) -> Any:
-    dtype = DTYPES[name]
+def _typed(name: str, values: Sequence[Any] | Words, dtype: str | tuple[str, ...]) -> Any:
     try:
         if isinstance(dtype, tuple):
             return _categories(values, dtype)
@@ -254,7 +296,7 @@ def _guess(values: Sequence[Any]) -> Any:
     return pd.array(values, dtype=dtypes.get(kinds.pop(), object) if len(kinds) == 1 else object)
 
 
-def _standing(tasks: dict[str, TaskNow]) -> Standing:
+def _standing(tasks: dict[str, TaskNow], dtypes: Dtypes) -> Standing:
     rows = [
         (name, idx, step.step, step.status, step.attempts)
         for name, task in tasks.items()
@@ -263,6 +305,6 @@ def _standing(tasks: dict[str, TaskNow]) -> Standing:
     names = ("task_id", "idx", "step", "status", "attempts")
     statuses = [(name, task.status) for name, task in tasks.items()]
     return Standing(
-        _frame(("task_id", "status"), _columns(statuses, ("task_id", "status"))),
-        _frame(names, _columns(rows, names)),
+        _frame(("task_id", "status"), _columns(statuses, ("task_id", "status")), dtypes),
+        _frame(names, _columns(rows, names), dtypes),
     )

@@ -1,12 +1,12 @@
-"""A task's journal in plain sentences: each is one event, with its `seq`, or says where an entry is
-missing.
+"""A task's journal, or a durable run's, in plain sentences: each is one event, with its `seq`, or
+says where an entry is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from labkit.journal.fold import Lane, lanes
+from labkit.journal.fold import Lane, lanes, split_owner
 from labkit.journal.reading import (
     Event,
     plain,
@@ -39,7 +39,7 @@ def sentences(events: list[Event], deduplicated: set[int]) -> Iterator[str]:
 
 
 def _sentence(event: Event, deduplicated: set[int]) -> str:
-    if tell_one := _TELLERS.get(event.kind):
+    if tell_one := (_RUN_TELLERS if event.is_durable else _TELLERS).get(event.kind):
         text = tell_one(event)
     else:
         text = f"{plain(event.kind)} was recorded."
@@ -49,9 +49,10 @@ def _sentence(event: Event, deduplicated: set[int]) -> str:
 
 
 def _silence(lane: Lane, *, is_last: bool) -> str:
+    who = _who(lane.owner) if lane.run_id == lane.task_id else f"Run {plain(lane.owner)}"
     if is_last:  # a journal cannot tell a dead process from a slow one
-        return f"Run {plain(lane.owner)} has left no entry since: it ended, or is still at work."
-    return f"Run {plain(lane.owner)} left no further entry: it ended without one."
+        return f"{who} has left no entry since: it ended, or is still at work."
+    return f"{who} left no further entry: it ended without one."
 
 
 def _created(event: Event) -> str:
@@ -126,4 +127,102 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     "task_done": lambda event: "The task is done.",
     "task_failed": _failed,
     "task_retried": _retried,
+}
+
+
+# Of a durable run, whose steps are named and whose advances have an owner and an epoch.
+
+
+def _run_created(event: Event) -> str:
+    version = plain(str(event.detail("version")))
+    what = f"{plain(str(event.detail('definition')))} {version}"
+    return f"Run {plain(event.task_id)} of {what} was created."
+
+
+def _advance_started(event: Event) -> str:
+    name, epoch = split_owner(event.owner or "")
+    return f"{plain(name, 40)} took the lease, under epoch {epoch}."
+
+
+def _attempt_started(event: Event) -> str:
+    what = f"attempt {event.attempt} of {_named(event)}"
+    if event.detail("confirmation"):
+        return f"The answer became {what}, without a call."
+    on_request = ", as the answer asked" if event.detail("authorised") else ""
+    return f"{_who(event.owner)} began {what}{on_request}."
+
+
+def _attempt_finished(event: Event) -> str:
+    said = {"CONFIRM_STEP": "confirmed", "REJECT_STEP": "rejected"}
+    if how := said.get(event.detail("action", str) or ""):
+        return f"{_named(event, 'S')} was {how} by the application: that is its checkpoint."
+    return f"{_named(event, 'S')} finished, and its checkpoint is stored."
+
+
+def _attempt_recovered(event: Event) -> str:
+    return (
+        f"{_who(event.owner)} found {_named(event)} cut off at attempt {event.attempt}: "
+        "its outcome is unknown and its effect may exist."
+    )
+
+
+def _attempt_failed(event: Event) -> str:
+    hope = {
+        "TRANSIENT": "no effect happened, and it may be tried again",
+        "PERMANENT": "no other attempt can help",
+        "UNCERTAIN": "its outcome is unknown and its effect may exist",
+    }.get(event.detail("classification", str) or "", "of no known class")
+    code = _line(event.detail("code"))
+    return f"Attempt {event.attempt} of {_named(event)} failed: {code} ({hope})."
+
+
+def _waits(event: Event) -> str:
+    reason = event.detail("reason", str)
+    known = {
+        "UNCERTAIN_NON_IDEMPOTENT": f"whether {_named(event)} had its effect, nobody can say",
+        "DEFINITION_UNAVAILABLE": "its definition is not registered here",
+        "POLICY_RESOLUTION_REQUIRED": "a policy holds it",
+    }
+    return f"The run waits ({_line(reason)}): {known.get(reason or '', 'see its cause')}."
+
+
+def _resolved(event: Event) -> str:
+    who = event.detail("actor", str)
+    where = f" at {_named(event)}" if event.step else ""
+    by = f" by {plain(who)}" if who else ""
+    return f"The run was answered{by}{where}: {_line(event.detail('action'))}."
+
+
+def _cancel_requested(event: Event) -> str:
+    who = event.detail("actor", str)
+    return f"A cancel was requested{f' by {plain(who)}' if who else ''}."
+
+
+def _run_failed(event: Event) -> str:
+    return f"The run failed: {_line(event.detail('code'))}."
+
+
+def _who(owner: str | None) -> str:
+    name, epoch = split_owner(owner or "nobody")
+    return plain(name, 40) if epoch is None else f"{plain(name, 40)}, epoch {epoch},"
+
+
+def _named(event: Event, first: str = "s") -> str:
+    return f"{first}tep {plain(event.step or 'without a name')}"
+
+
+_RUN_TELLERS: dict[str, Callable[[Event], str]] = {
+    "task_created": _run_created,
+    "run_started": _advance_started,
+    "step_started": _attempt_started,
+    "step_finished": _attempt_finished,
+    "step_recovered": _attempt_recovered,
+    "step_error": _attempt_failed,
+    "run_waiting": _waits,
+    "run_resolved": _resolved,
+    "cancel_requested": _cancel_requested,
+    "task_done": lambda event: "The run succeeded.",
+    "task_failed": _run_failed,
+    "task_rejected": lambda event: "The run was rejected.",
+    "task_cancelled": lambda event: "The run was cancelled.",
 }
