@@ -27,11 +27,11 @@ def test_it():
 """
 
 
-OTHER_MARKS = """\
+MARKS_OF_WORKERS = """
 import os, pathlib, pytest
 @pytest.mark.parametrize("number", range(8))
-def test_it(number):
-    pathlib.Path(os.environ["PYTEST_XDIST_WORKER"]).write_text(os.environ["LABKIT_SESSION"])
+def test_a_mark(number):
+    pathlib.Path(os.environ["PYTEST_XDIST_WORKER"]).write_text(os.environ["LABKIT_TESTS"])
 """
 TWO_WORKERS = ("-p", "xdist.plugin", "-n", "2")
 
@@ -55,30 +55,28 @@ def run_pytest(folder: Path, test: str, *words: str) -> subprocess.CompletedProc
     )
 
 
-each_way = pytest.mark.parametrize("words", [(), TWO_WORKERS], ids=["alone", "two workers"])
-
-
-@each_way
-def test_the_callers_settings_reach_no_test(tmp_path: Path, words: tuple[str, ...]) -> None:
-    ran = run_pytest(tmp_path, LOOKS_AROUND, *words)
+def test_the_callers_settings_reach_no_test(tmp_path: Path) -> None:
+    ran = run_pytest(tmp_path, LOOKS_AROUND)
     assert ran.returncode == 0, ran.stdout
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-@each_way
-def test_a_process_left_alive_turns_the_session_red_and_is_ended(
-    tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    ran = run_pytest(tmp_path, LEAVES_A_CHILD, *words)
+def test_a_process_left_alive_turns_the_session_red_and_is_ended(tmp_path: Path) -> None:
+    ran = run_pytest(tmp_path, LEAVES_A_CHILD)
     assert "1 passed" in ran.stdout
     assert "left alive by a test: " in ran.stdout
     assert ran.returncode == 1
     assert has_ended((tmp_path / "pid").read_text())
 
 
-def test_two_workers_mark_their_processes_differently(tmp_path: Path) -> None:
-    ran = run_pytest(tmp_path, OTHER_MARKS, *TWO_WORKERS)
-    assert ran.returncode == 0, ran.stdout
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_what_a_worker_leaves_alive_is_found_and_no_worker_finds_the_others(tmp_path: Path) -> None:
+    inner = LOOKS_AROUND.replace("test_it", "test_around") + LEAVES_A_CHILD + MARKS_OF_WORKERS
+    ran = run_pytest(tmp_path, inner, *TWO_WORKERS)
+    assert "10 passed" in ran.stdout
+    assert "left alive by a test: " in ran.stdout
+    assert ran.returncode == 1
+    assert has_ended((tmp_path / "pid").read_text())
     first, second = ((tmp_path / name).read_text() for name in ("gw0", "gw1"))
     assert first.removesuffix("-gw0") == second.removesuffix("-gw1")
     assert first != second

@@ -43,7 +43,7 @@ def test_each_line_names_its_table_and_shows_values(killed_twice: Path, tmp_path
 
 
 # A busy machine is no fault of the strategy.
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(texts, json_values))
 def test_any_data_comes_back(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object]

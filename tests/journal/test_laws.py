@@ -50,7 +50,14 @@ def test_the_journal_under_test(killed_twice: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point",
+    # Each point, each step: of the nine, `make test` takes three.
+    [
+        pytest.param(point, marks=[] if number in (0, 4, 8) else pytest.mark.proof)
+        for number, point in enumerate(POINTS)
+    ],
+)
 def test_the_real_agent_keeps_its_promises(point: str, tmp_path: Path) -> None:
     database = make_killed(tmp_path, point)
     killed = judge_file(str(database))

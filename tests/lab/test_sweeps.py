@@ -122,8 +122,8 @@ def test_a_broken_law_is_not_sound_and_is_named(desk: Desk) -> None:
 
 
 def test_a_tool_without_an_end_is_stopped(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "LIMIT_S", 1.5)
-    with pytest.raises(sweeps.Unending, match=r"had not ended after 1\.5 s and was killed"):
+    monkeypatch.setattr(sweeps, "LIMIT_S", 0.6)
+    with pytest.raises(sweeps.Unending, match=r"had not ended after 0\.6 s and was killed"):
         try_it(desk, "    while True:\n        pass\n", None)
 
 
@@ -214,7 +214,16 @@ OTHER_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHER_ANSWERS)
+IN_THE_PROOF = {"a temporary file, renamed", "a tuple"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.proof if name in IN_THE_PROOF else [])
+        for name in OTHER_ANSWERS
+    ],
+)
 def test_another_good_answer_holds_too(
     name: str, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

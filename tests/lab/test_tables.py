@@ -13,7 +13,7 @@ import pytest
 
 from labkit import lab
 from labkit.errors import UsageError
-from labkit.lab import content
+from labkit.lab import checks, content
 from labkit.lab.exercises import n03
 from labkit.lab.places import originals
 
@@ -129,7 +129,11 @@ def test_the_journals_are_of_real_kills_and_break_no_law() -> None:
         ("SELECT NULL AS task_id, NULL AS run_id", "not judged", "Its columns are"),
     ],
 )
-def test_an_odd_query_gets_a_verdict(exercise: str, query: Any, verdict: str, says: str) -> None:
+def test_an_odd_query_gets_a_verdict(
+    exercise: str, query: Any, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "stopped" in says:
+        monkeypatch.setattr(checks, "LIMIT_S", 0.3)
     judgement = lab.check(exercise, query)
     assert judgement.verdict == verdict
     assert says in judgement.reason
@@ -184,7 +188,11 @@ def _texts(events: pd.DataFrame) -> pd.DataFrame:
         (_loop, "not judged", "had not ended"),
     ],
 )
-def test_an_odd_function_gets_a_verdict(answer: Any, verdict: str, says: str) -> None:
+def test_an_odd_function_gets_a_verdict(
+    answer: Any, verdict: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if answer is _loop:
+        monkeypatch.setattr(checks, "LIMIT_S", 0.3)
     judgement = lab.check("03.ex2", answer)
     assert judgement.verdict == verdict
     assert says in judgement.reason

@@ -132,9 +132,9 @@ def test_a_verb_of_a_process_refuses_what_is_none(
 def test_no_descriptor_is_left_of_processes_that_have_ended(begun: Path) -> None:
     create()
     before = len(os.listdir("/proc/self/fd" if Path("/proc").exists() else "/dev/fd"))
-    for number in range(10):
+    for number in range(4):
         lab.trial(None if number % 2 else "after_effect:1")
-    for _ in range(10):
+    for _ in range(2):
         lab.run("naive --help")
         lab.kill(lab.start("agent run notes", AGENT_STEP_DELAY=600))
     assert len(os.listdir("/proc/self/fd" if Path("/proc").exists() else "/dev/fd")) == before

@@ -158,7 +158,7 @@ def flip_bits(desk: Desk, times: int) -> None:
 
 
 def test_a_flipped_bit_of_a_database(desk: Desk) -> None:
-    flip_bits(desk, 50)
+    flip_bits(desk, 30)
 
 
 @pytest.mark.proof
