@@ -57,8 +57,13 @@ class TaskNow:
 
 @dataclass
 class RunStepNow(StepNow):
-    """A step of a durable run: `step` is its id, `checkpoint` the number of an attempt."""
+    """A step of a durable run: `step` is its id, `checkpoint` the number of an attempt. `name` and
+    `effect` are the tool's.
+    """
 
+    type: str | None = None
+    name: str | None = None
+    effect: str | None = None
     checkpoint: int | None = None
 
 
@@ -181,12 +186,14 @@ def _end_advance(run: RunNow, event: Event) -> None:
 
 def _apply_to_run_step(run: RunNow, event: Event) -> None:
     if event.kind == "step_started" and event.step_idx == len(run.steps):
-        run.steps.append(RunStepNow())  # steps follow one another: each comes as the next
+        # Steps follow one another: each comes as the next.
+        what = (event.detail(name, str) for name in ("type", "name", "effect"))
+        run.steps.append(RunStepNow(event.step, "RUNNING", 0, *what))
     if event.step_idx is None or event.step_idx not in range(len(run.steps)):
         return
     step = run.steps[event.step_idx]
     if event.kind == "step_started":
-        step.step, step.status = event.step, "RUNNING"
+        step.status = "RUNNING"
         step.attempts = event.attempt or step.attempts + 1
     elif event.kind == "step_finished" and isinstance(step, RunStepNow):
         step.status, step.checkpoint = "SUCCEEDED", event.attempt

@@ -46,7 +46,8 @@ DTYPES: Dtypes = {
 
 RUN_DTYPES: Dtypes = {  # of durable runs: other words, and more of them
     **DTYPES,
-    "step_id": "string", "name": "string", "checkpoint": "string", "error_code": "string",
+    "step_id": "string", "name": "string", "effect": "string", "checkpoint": "string",
+    "error_code": "string",
     "kind": RUN_KINDS,
     "type": ("CONTEXT", "MODEL", "TOOL"),
     "status": ("CREATED", "RUNNING", "WAITING", "SUCCEEDED", "REJECTED", "FAILED", "CANCELLED"),
@@ -109,8 +110,8 @@ class Journal:
     def steps(self, task: str | None = None) -> pd.DataFrame:
         """The table of steps as it stands: task_id, idx, tool, status, attempts, input, output.
 
-        Of durable runs, whose payloads may be sealed: task_id, idx, step_id, type, name (the
-        tool's), status, checkpoint (the id of its attempt), error_code, attempts.
+        Of durable runs, whose payloads may be sealed: task_id, idx, step_id, type, name and
+        effect (the tool's), status, checkpoint (the id of its attempt), error_code, attempts.
         """
         names = ("task_id", "idx", "tool", "status", "attempts", "input", "output")
         query = (

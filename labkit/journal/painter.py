@@ -21,7 +21,18 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 
-from labkit.journal.chart import AT_WORK, KILLED, OUTCOMES, WITHOUT_ENTRY, Bar, Chart
+from labkit.journal.chart import (
+    AT_WORK,
+    ENDINGS,
+    EPOCH,
+    KILLED,
+    OUTCOMES,
+    WITHOUT_ENTRY,
+    Bar,
+    Chart,
+    Mark,
+)
+from labkit.journal.fold import Lane
 from labkit.journal.reading import plain
 
 __all__ = ["FACES", "SIZES", "Size", "paint"]
@@ -34,11 +45,17 @@ FACES = {
     "error": ("#D55E00", "xx"),
     "no entry": ("#CC79A7", "//"),
 }
+RUN_FACES = FACES | {  # of a durable run; the same colours under patterns of their own
+    "answered": ("#009E73", "++"),
+    "uncertain": ("#CC79A7", "\\\\"),
+}
 WORDS = {
     "finished": "finished",
     "deduplicated": "deduplicated: its effect was there already",
     "error": "error or interrupted",
     "no entry": "no entry of its end",
+    "answered": "answered by the application",
+    "uncertain": "uncertain: nobody can say",
 }
 MARKERS = {
     "recovery": "<",
@@ -50,8 +67,12 @@ MARKERS = {
     KILLED: "X",
     WITHOUT_ENTRY: "X",
     AT_WORK: ">",
+    "resolution": "*",
+    "cancel requested": "|",
+    "waiting": "d",
+    "rejected": "p",
+    "cancelled": "h",
 }
-ENDINGS = ("done", "failed", KILLED, WITHOUT_ENTRY, AT_WORK)
 MAX_BARS_WITH_NAMES = 60  # beyond it, a name rarely fits, and each try costs time
 MAX_BARS_WITH_EDGES = 300  # beyond it a bar has few pixels, and its edge would hide its neighbour
 SCREEN = 7.2  # inches at 100 pixels each: the height of a projector's screen
@@ -87,6 +108,7 @@ def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> N
     painter.marks()
     if painter.names_steps:
         painter.step_names()
+        painter.epochs()
     if painter.names_endings:
         painter.endings()
     painter.x_axis()
@@ -126,6 +148,8 @@ class _Painter:
         last = max(float(places.max()), self.first + 2 * half)
         shortest = max((last - self.first) * SHORTEST, half if self.by == "order" else 0)
         self.left, self.right = left, np.maximum(right, left + shortest)
+        begun = [bar.begin_seq for bar in self.chart.bars]
+        self._ends_of_bars = dict(zip(begun, self.right.tolist(), strict=True))
         self.edges = self._right_edges()
         self.last = max([last, *self.edges])
         self.span = self.last - self.first
@@ -150,8 +174,11 @@ class _Painter:
         return np.minimum(a, b), np.maximum(a, b)
 
     def _lane_ends(self) -> tuple[Floats, Floats]:
-        first = [self._x(lane.first_seq, lane.first_at) for lane in self.chart.lanes]
-        last = [self._x(lane.last_seq, lane.last_at) for lane in self.chart.lanes]
+        return self._ends_of(self.chart.lanes)
+
+    def _ends_of(self, lanes: list[Lane]) -> tuple[Floats, Floats]:
+        first = [self._x(lane.first_seq, lane.first_at) for lane in lanes]
+        last = [self._x(lane.last_seq, lane.last_at) for lane in lanes]
         return np.array(first, dtype=float), np.array(last, dtype=float)
 
     def _right_edges(self) -> Floats:
@@ -161,8 +188,8 @@ class _Painter:
         return edges
 
     def lanes(self) -> None:
-        y = np.arange(len(self.chart.lanes), dtype=float)
-        first, last = self._lane_ends()
+        y = np.array([lane for lane, _ in self.chart.spans], dtype=float)
+        first, last = self._ends_of([span for _, span in self.chart.spans])
         lines = np.stack([np.stack([first, y], 1), np.stack([last, y], 1)], 1)
         collection = LineCollection(list(lines), colors=self.ink.line, linewidths=1.2, zorder=1)
         self.axes.add_collection(collection, autolim=False)
@@ -172,7 +199,7 @@ class _Painter:
         for outcome in OUTCOMES:
             chosen = outcome_of == outcome
             if chosen.any():
-                face, hatch = FACES[outcome]
+                face, hatch = RUN_FACES[outcome]
                 torn = outcome == "no entry"
                 patch = PathPatch(
                     self._outline(chosen, torn), facecolor=face, edgecolor=self.ink.paper,
@@ -196,16 +223,30 @@ class _Painter:
 
     def marks(self) -> None:
         size = self.size.font * 0.75 if self.names_endings else 3
-        for what in dict.fromkeys(mark.what for mark in self.chart.marks):
+        for what in dict.fromkeys(mark.what for mark in self.chart.marks if _is_drawn(mark)):
             marks = [mark for mark in self.chart.marks if mark.what == what]
-            at_end = what in ENDINGS
             self.axes.plot(
-                [self.edges[m.lane] if at_end else self._x(m.seq, m.at) for m in marks],
+                [self._place(mark) for mark in marks],
                 [m.lane for m in marks],
                 linestyle="", marker=MARKERS[what], markersize=size, color=self.ink.text,
                 markeredgecolor=self.ink.paper, markeredgewidth=0.7 if self.has_edges else 0,
                 zorder=3, in_layout=False,
             )  # fmt: skip
+
+    def _place(self, mark: Mark) -> float:
+        """How a lane ends stands at its end; how an earlier advance in it ends, after its bar."""
+        if mark.what not in ENDINGS:
+            return self._x(mark.seq, mark.at)
+        if mark.seq == self.chart.lanes[mark.lane].last_seq:
+            return float(self.edges[mark.lane])
+        return float(self._ends_of_bars.get(mark.seq, self._x(mark.seq, mark.at)))
+
+    def epochs(self) -> None:
+        """Below the lane, where an advance took the lease."""
+        for mark in self.chart.marks:
+            if mark.what.startswith(EPOCH):
+                text = mark.what.replace(EPOCH, "#")
+                self._write(self._x(mark.seq, mark.at), mark.lane + 0.27, text, "top")
 
     def step_names(self) -> None:
         """Above each bar as many of its words as fit before the next bar, by a usual letter."""
@@ -245,7 +286,8 @@ class _Painter:
         ticks = locator.tick_values(self.first, self.last)
         self.axes.set_xticks([tick for tick in ticks if self.first <= tick <= self.last])
         self.axes.tick_params(axis="x", colors=self.ink.text, labelsize=self.size.font, length=3)
-        word = "order of entries (seq)" if by_order else "seconds since the task's first entry"
+        whose = "run" if self.chart.is_durable else "task"
+        word = "order of entries (seq)" if by_order else f"seconds since the {whose}'s first entry"
         again = [bar for bar in self.chart.bars if (bar.attempt or 1) > 1]
         if again and self.names_steps:
             bar = again[0]
@@ -260,14 +302,15 @@ class _Painter:
         self.axes.set_ylim(max(1, len(lanes)) - 0.4, -0.75)  # the first run is on top
         lines = self.height * 72 / (self.size.font * 1.4)  # of text that fit above each other
         shown = range(0, len(lanes), max(1, -int(-len(lanes) // lines)))
-        names = [_drawable(f"run {plain(lanes[y].owner, 24)}") for y in shown]
+        names = [_drawable(self.chart.names[y]) for y in shown]
         self.axes.set_yticks(list(shown), names, parse_math=False)
         self.axes.tick_params(
             axis="y", labelcolor=self.ink.text, labelsize=self.size.font, length=0
         )
 
     def title(self) -> None:
-        text = f"Task {_drawable(plain(self.chart.task))}: {self.chart.standing}"
+        subject = _drawable(self.chart.subject)
+        text = f"{subject[0].upper()}{subject[1:]}: {self.chart.standing}"
         if self.chart.hidden:
             text += f"\n{self.chart.cap_sentence}"
         self.axes.set_title(
@@ -279,15 +322,14 @@ class _Painter:
         outcomes = {bar.outcome for bar in self.chart.bars}
         handles: list[Any] = [
             Patch(
-                facecolor=FACES[outcome][0], hatch=FACES[outcome][1], edgecolor=self.ink.paper,
-                label=WORDS[outcome],
+                facecolor=face, hatch=hatch, edgecolor=self.ink.paper, label=WORDS[outcome]
             )
-            for outcome in OUTCOMES
+            for outcome, (face, hatch) in RUN_FACES.items()
             if outcome in outcomes
         ]  # fmt: skip
         marks = {mark.what for mark in self.chart.marks}
         if self.names_endings:
-            marks -= {*ENDINGS}
+            marks -= {*ENDINGS} & {*self.chart.endings}
         handles += [
             Line2D(
                 [], [], linestyle="", marker=MARKERS[what], markersize=self.size.font * 0.75,
@@ -300,6 +342,10 @@ class _Painter:
             handles=handles, loc="outside lower left", ncols=3, frameon=False,
             labelcolor=self.ink.text, fontsize=self.size.font, handlelength=1.6,
         )  # fmt: skip
+
+
+def _is_drawn(mark: Mark) -> bool:
+    return not mark.what.startswith(EPOCH)  # it is written, where there is room
 
 
 def _lane_height(lanes: int, size: Size, around: float) -> float:

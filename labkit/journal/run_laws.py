@@ -8,11 +8,11 @@ what it has written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
-from labkit.journal.fold import CLOSERS, ENDS, Attempt, RunNow, fold, pair, split_owner
+from labkit.journal.fold import CLOSERS, ENDS, Attempt, RunNow, RunStepNow, fold, pair, split_owner
 from labkit.journal.reading import Event
 from labkit.journal.run_rows import AttemptRow, RunRow, RunRows, RunStepRow
 from labkit.journal.verdicts import (
@@ -65,7 +65,7 @@ def judge_runs(
         verdict(7, _each(_only_the_holder_writes, evidence), "each entry is of the newest epoch"),
         verdict(8, _each(_one_cause, evidence), "each wait has its cause and its answer"),
         verdict(9, _each(_the_end_is_the_end, evidence), "no run went on after its end"),
-        _judge_repetition(evidence),
+        verdict(10, _each(_not_repeated, evidence), "each repeated call was safe, or answered for"),
     )
 
 
@@ -246,17 +246,21 @@ def _run_differs(row: RunRow, now: RunNow) -> Iterator[Finding]:
 
 
 def _steps_differ(steps: list[RunStepRow], now: dict[str, RunNow]) -> Iterator[Finding]:
-    in_table: Side = {(s.run_id, s.idx): (s.step_id, s.status, s.checkpoint) for s in steps}
+    in_table: Side = {
+        (s.run_id, s.idx): (s.step_id, s.type, s.name, s.effect, s.status, s.checkpoint)
+        for s in steps
+    }
     by_journal: Side = {
-        (name, idx): (s.step, s.status, _attempt_id(s.step, getattr(s, "checkpoint", None)))
+        (name, idx): (s.step, s.type, s.name, s.effect, s.status, _checkpoint(s))
         for name, run in now.items()
         for idx, s in enumerate(run.steps)
+        if isinstance(s, RunStepNow)
     }
     yield from _differences("step", in_table, by_journal)
 
 
-def _attempt_id(step: str | None, number: int | None) -> str | None:
-    return None if number is None else f"{step}#{number}"
+def _checkpoint(step: RunStepNow) -> str | None:
+    return None if step.checkpoint is None else f"{step.step}#{step.checkpoint}"
 
 
 def _attempts_differ(attempts: list[AttemptRow], evidence: Evidence) -> Iterator[Finding]:
@@ -315,8 +319,10 @@ def _only_the_holder_writes(events: list[Event]) -> Iterator[Finding]:
                 text = f"run {event.task_id} began under {event.owner} after epoch {epoch}"
                 yield Finding(text, (begun.seq, event.seq) if begun else (event.seq,))
             epoch, holder, begun = now or epoch, event.owner, event
+        elif event.kind == "cancel_requested":
+            continue  # the one write that needs no lease: anybody may ask
         elif event.owner is None:
-            if event.kind not in ("task_created", "cancel_requested"):
+            if event.kind != "task_created":
                 yield Finding(f"{event.kind} of run {event.task_id} has no owner", (event.seq,))
         elif event.owner != holder:
             text = f"{event.kind} of run {event.task_id} was written by {event.owner}"
@@ -399,26 +405,27 @@ def _the_end_is_the_end(events: list[Event]) -> Iterator[Finding]:
 # 10 - What cannot be proved is not repeated.
 
 
-def _judge_repetition(evidence: Evidence) -> Verdict:
-    findings: list[Finding] = []
-    sealed: list[Event] = []
-    tools = {(step.run_id, step.step_id): step.name for step in evidence.rows.steps}
-    for events in evidence.by_run.values():
-        for start, closer, answer in _repeats(events):
-            tool = tools.get((start.task_id, start.step or ""))
-            known = evidence.rows.effects.get((start.task_id, tool or ""))
-            effect = known if tool else "none"
-            if answer is None and effect is None and closer and closer.kind == "step_recovered":
-                sealed.append(start)
-            else:
-                findings += _repeated(start, closer, answer, effect)
-    if findings or not sealed:
-        return verdict(10, findings, "each repeated call was safe, or was answered for")
-    return not_judged(
-        10,
-        f"{name_step(sealed[0])} was tried again (seq {sealed[0].seq}), and the store is sealed: "
-        "whether its tool may be repeated cannot be read here",
-    )
+def _not_repeated(events: list[Event]) -> Iterator[Finding]:
+    """An attempt follows another one where nothing happened, where a call may be repeated by its
+    frozen effect, or where the application has said so.
+    """
+    for start, closer, answer in _repeats(events):
+        seqs = (closer.seq, start.seq) if closer else (start.seq,)
+        if answer in ("RETRY_STEP", "CONFIRM_STEP", "REJECT_STEP"):
+            continue
+        if closer is None:
+            yield Finding(f"{name_step(start)} was tried again while it was open", seqs)
+        elif closer.kind == "step_recovered" and not _may_be_repeated(start):
+            yield Finding(f"{name_step(start)} may have had its effect, and was tried again", seqs)
+        elif closer.kind == "step_error" and closer.detail("classification", str) != "TRANSIENT":
+            how = closer.detail("classification", str)
+            yield Finding(f"{name_step(start)} was tried again after a failure that is {how}", seqs)
+
+
+def _may_be_repeated(start: Event) -> bool:
+    """A tool only by its effect: one that declares none may not."""
+    is_tool = start.detail("type", str) not in ("CONTEXT", "MODEL")
+    return not is_tool or start.detail("effect", str) in ("READ_ONLY", "IDEMPOTENT")
 
 
 def _repeats(events: list[Event]) -> Iterator[tuple[Event, Event | None, str | None]]:
@@ -436,18 +443,3 @@ def _repeats(events: list[Event]) -> Iterator[tuple[Event, Event | None, str | N
             if event.step in closers:
                 yield event, closers[event.step], answers.pop(event.step, None)
             closers[event.step] = None
-
-
-def _repeated(
-    start: Event, closer: Event | None, answer: str | None, effect: str | None
-) -> Iterable[Finding]:
-    seqs = (closer.seq, start.seq) if closer else (start.seq,)
-    if answer in ("RETRY_STEP", "CONFIRM_STEP", "REJECT_STEP"):
-        return
-    if closer is None:
-        yield Finding(f"{name_step(start)} was tried again while it was open", seqs)
-    elif closer.kind == "step_recovered" and effect in ("NON_IDEMPOTENT", None):
-        yield Finding(f"{name_step(start)} may have had its effect, and was tried again", seqs)
-    elif closer.kind == "step_error" and closer.detail("classification", str) != "TRANSIENT":
-        how = closer.detail("classification", str)
-        yield Finding(f"{name_step(start)} was tried again after a failure that is {how}", seqs)

@@ -1,12 +1,9 @@
-"""The tables of the durable run as a journal needs them: plain SQL, and no payload but one.
-
-That one is the frozen snapshot, and only where a tool was tried more than once: it says whether the
-tool may be repeated. Where the store is encrypted this stays unknown here.
+"""The tables of the durable run as a journal needs them: plain SQL, and no payload, so that it is
+the same for a store that is encrypted.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 from labkit.journal.reading import Reader
@@ -27,13 +24,16 @@ class RunRow(NamedTuple):
 
 
 class RunStepRow(NamedTuple):
-    """`name` is the tool's; `checkpoint` the id of the attempt that is the step's result."""
+    """`name` and `effect` are the tool's; `checkpoint` is the id of the attempt that is the step's
+    result.
+    """
 
     run_id: str
     idx: int
     step_id: str
     type: str
     name: str | None
+    effect: str | None
     status: str
     checkpoint: str | None
     error_code: str | None
@@ -58,15 +58,10 @@ class ResolutionRow(NamedTuple):
 
 
 class RunRows(NamedTuple):
-    """`effects`: by run and tool, of the tools that were tried more than once in a step; None for
-    a declaration that is sealed.
-    """
-
     runs: list[RunRow]
     steps: list[RunStepRow]
     attempts: list[AttemptRow]
     resolutions: list[ResolutionRow]
-    effects: dict[tuple[str, str], str | None]
 
 
 def read_rows(reader: Reader, run: str | None = None) -> RunRows:
@@ -88,31 +83,11 @@ def read_rows(reader: Reader, run: str | None = None) -> RunRows:
             ResolutionRow(*row)
             for row in rows("run_id, action, step_id, actor", "resolutions", "run_id, version")
         ],
-        _effects(rows("run_id, name, " + _SNAPSHOT, f"({_REPEATED}) AS tried", "run_id, name")),
     )
-
-
-def _effects(rows: list[tuple[Any, ...]]) -> dict[tuple[str, str], str | None]:
-    return {(run_id, name): _effect(name, snapshot) for run_id, name, snapshot in rows}
-
-
-def _effect(tool: str, snapshot: object) -> str | None:
-    """A tool that is not declared exactly once may not be repeated."""
-    try:
-        text = bytes(snapshot).removeprefix(_PLAINTEXT)  # type: ignore[call-overload]
-        declared = json.loads(json.loads(text))["tool_declarations"]
-        effects = [each["effect"] for each in declared if each["name"] == tool]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return str(effects[0]) if len(effects) == 1 else "NON_IDEMPOTENT"
 
 
 _RUN = """run_id, status, version, waiting_reason, waiting_step_id, error_code, lease_owner,
     lease_epoch, cancel_requested_at IS NOT NULL"""
-_STEP = "run_id, idx, step_id, step_type, name, status, checkpoint_attempt_id, error_code"
+_STEP = "run_id, idx, step_id, step_type, name, effect, status, checkpoint_attempt_id, error_code"
 _ATTEMPT = """run_id, step_id, number, attempt_id, status, classification, error_code,
     output IS NOT NULL"""
-_SNAPSHOT = "(SELECT snapshot FROM runs r WHERE r.run_id = tried.run_id)"
-_REPEATED = """SELECT DISTINCT run_id, name FROM steps s WHERE name IS NOT NULL AND EXISTS
-    (SELECT 1 FROM attempts a WHERE a.run_id = s.run_id AND a.step_id = s.step_id AND number > 1)"""
-_PLAINTEXT = b"plaintext:"  # what the store's codec for development begins with

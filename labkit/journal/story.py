@@ -145,9 +145,8 @@ def _advance_started(event: Event) -> str:
 
 
 def _attempt_started(event: Event) -> str:
-    what = f"attempt {event.attempt} of {_named(event)}"
-    if event.detail("confirmation"):
-        return f"The answer became {what}, without a call."
+    tool = f" ({plain(name)})" if (name := event.detail("name", str)) else ""
+    what = f"attempt {event.attempt} of {_named(event)}{tool}"
     on_request = ", as the answer asked" if event.detail("authorised") else ""
     return f"{_who(event.owner)} began {what}{on_request}."
 
@@ -155,7 +154,7 @@ def _attempt_started(event: Event) -> str:
 def _attempt_finished(event: Event) -> str:
     said = {"CONFIRM_STEP": "confirmed", "REJECT_STEP": "rejected"}
     if how := said.get(event.detail("action", str) or ""):
-        return f"{_named(event, 'S')} was {how} by the application: that is its checkpoint."
+        return f"{_named(event, 'S')} was {how} by the application, without a call."
     return f"{_named(event, 'S')} finished, and its checkpoint is stored."
 
 

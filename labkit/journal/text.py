@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import count
 from typing import TypeVar
 
 from labkit.journal.chart import (
     AT_WORK,
+    ENDINGS,
+    EPOCH,
     KILLED,
     WITHOUT_ENTRY,
     Bar,
@@ -15,7 +18,6 @@ from labkit.journal.chart import (
     Source,
     read_chart,
 )
-from labkit.journal.reading import plain
 
 __all__ = ["timeline_text"]
 
@@ -23,16 +25,24 @@ COLUMNS = 80
 
 Part = TypeVar("Part", Bar, Mark)
 
-_FILL = {"finished": "=", "deduplicated": ":", "error": "x", "no entry": "/"}
+_FILL = {
+    "finished": "=", "deduplicated": ":", "error": "x", "no entry": "/",
+    "answered": "+", "uncertain": "~",
+}  # fmt: skip
 _MARKS = {
     "recovery": "R", "error": "E", "interrupted": "I",
     "done": "!", "failed": "F", KILLED: "K", WITHOUT_ENTRY: "?", AT_WORK: ">",
+    "resolution": "A", "cancel requested": "C", "waiting": "W", "rejected": "J", "cancelled": "X",
 }  # fmt: skip
 _WORDS = {
     "=": "= finished", ":": ": finished, its effect was there already (deduplicated)",
     "x": "x error or interrupted", "/": "/ without an entry of its end",
+    "+": "+ answered by the application, without a call",
+    "~": "~ uncertain: whether it had its effect, nobody can say",
     "R": "R recovery", "E": "E error", "I": "I interrupted", "!": "! done", "F": "F failed",
     "K": "K killed", "?": "? ended without an entry", ">": "> at work",
+    "A": "A the application's answer", "C": "C cancel requested", "W": "W waiting for an answer",
+    "J": "J rejected", "X": "X cancelled", "#": "# epoch of a lease",
 }  # fmt: skip
 
 
@@ -44,7 +54,7 @@ def timeline_text(
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
 ) -> str:
-    """The timeline by order, one line for each run, at most `width` columns for the bars.
+    """The timeline by order, one line for each lane, at most `width` columns for the bars.
 
     Arguments and errors are those of `timeline`.
     """
@@ -55,12 +65,11 @@ def timeline_text(
         _draw(scale, scale.column(lane.last_seq), bars.get(number, []), marks.get(number, []))
         for number, lane in enumerate(chart.lanes)
     ]
-    names = [f"run {plain(lane.owner, 24)}" for lane in chart.lanes]
-    margin = max(map(len, names), default=0)
+    margin = max(map(len, chart.names), default=0)
     length = max(map(len, lanes), default=0)
     lines = [
         f"{name:<{margin}}  {lane:<{length}}  {ending}"
-        for name, lane, ending in zip(names, lanes, chart.endings, strict=True)
+        for name, lane, ending in zip(chart.names, lanes, chart.endings, strict=True)
     ]
     return "\n".join([*_wrap(chart.summary.split(" ")), *lines, *_wrap(_legend(lanes))])
 
@@ -105,10 +114,17 @@ def _draw(scale: _Scale, edge: int, bars: list[Bar], marks: list[Mark]) -> str:
     cells: dict[int, str] = {}
     for bar in bars:
         edge = max(edge, _draw_bar(cells, scale, bar))
+    last = max((mark.seq for mark in marks), default=0)
     for mark in marks:
-        if mark.what != "deduplication":  # its bar has the pattern already
-            is_ending = mark.step_idx is None
-            cells[edge if is_ending else scale.column(mark.seq)] = _MARKS[mark.what]
+        at = scale.column(mark.seq)
+        if mark.what.startswith(EPOCH):
+            cells.update(enumerate("#" + mark.what.removeprefix(EPOCH), at))
+        elif mark.what in ENDINGS:
+            # An advance that ended before the lane did has its mark after its own last bar.
+            after = next(column for column in count(at) if column not in cells)
+            cells[edge if mark.seq == last else after] = _MARKS[mark.what]
+        elif mark.what != "deduplication":  # its bar has the pattern already
+            cells[at] = _MARKS[mark.what]
     return "".join(cells.get(column, " ") for column in range(max(cells, default=-1) + 1))
 
 
