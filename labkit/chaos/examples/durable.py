@@ -1,0 +1,376 @@
+"""The lab's durable run, as scenarios, and what must follow each kill.
+
+What must follow is not written down for each kill: it is computed from what the store held when the
+process was dead. The run waits exactly when an attempt of a NON_IDEMPOTENT tool was stored and its
+checkpoint was not; otherwise it ends as the run that nobody killed, and no call but the one that was
+cut off is made again. A runtime that waits after every kill fails as one that never waits does.
+
+The store is read from a copy, by SQL: the system under test does not judge itself, and the process
+that goes on finds the files as the killed one left them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import labkit
+from labkit.chaos.kill import Injury
+from labkit.chaos.points import Point
+from labkit.chaos.scenario import Broken, NotDelivered, Scenario, Trial, Workshop
+
+__all__ = [
+    "NAMES", "End", "Foreseeing", "Stored", "boundary_pairs", "durable", "foreseen", "judge_durable",
+    "look", "must_wait", "torn",
+]  # fmt: skip
+
+PROGRAM = "labkit.chaos.examples.programs.durable_run"
+BOUNDARY = "boundary"
+RUN, DATABASE = "r", "runs.db"
+NON_IDEMPOTENT = ("send",)
+OPEN = ("CREATED", "RUNNING", "WAITING")
+CLOSERS = ("step_finished", "step_error", "step_recovered")
+ENDED = ("task_done", "task_rejected", "task_failed", "task_cancelled")
+SECONDS = 5  # how many second kills share one first
+
+
+class End(NamedTuple):
+    """How the run ends that nobody kills. `calls` are those of the model, the context and the tools
+    that may be repeated; `told` is how often it waits. `is_lost`: no message gets an answer."""
+
+    status: str
+    output: str | None
+    calls: Sequence[str]
+    sent: int = 1
+    told: int = 0
+    is_lost: bool = False
+
+
+class Step(NamedTuple):
+    """`attempts` are pairs of status and classification, the oldest first."""
+
+    step_id: str
+    kind: str
+    tool: str | None
+    status: str
+    has_checkpoint: bool
+    attempts: Sequence[tuple[str, str | None]]
+
+    @property
+    def caller(self) -> str:
+        """As the witness of the calls names it."""
+        return f"{RUN}:{self.step_id}" if self.kind == "TOOL" else self.step_id
+
+
+class Stored(NamedTuple):
+    """What the store holds of the run; `status` is empty where it holds none."""
+
+    status: str = ""
+    version: int = 0
+    epoch: int = 0
+    output: str | None = None
+    is_leased: bool = False
+    steps: Sequence[Step] = ()
+    resolutions: Sequence[tuple[str, int]] = ()
+    events: Counter[str] = Counter()
+    seq: int = 0
+
+    @property
+    def cut_off(self) -> Step | None:
+        """The step of which an attempt is stored, and no checkpoint."""
+        return next((s for s in self.steps if s.attempts and not s.has_checkpoint), None)
+
+
+def look(folder: Path) -> Stored:
+    """Reads a copy, since opening the file itself would mend what the next process finds."""
+    with tempfile.TemporaryDirectory(prefix="look-", dir=folder.parent) as place:
+        for path in folder.glob(f"{DATABASE}*"):
+            if not path.name.endswith("-shm"):  # made anew from the -wal
+                shutil.copy(path, place)
+        with closing(sqlite3.connect(Path(place) / DATABASE)) as opened:
+            opened.row_factory = sqlite3.Row
+            if not opened.execute("SELECT 1 FROM sqlite_schema WHERE name = 'seal'").fetchall():
+                return Stored()
+            return _read(opened)
+
+
+def _read(opened: sqlite3.Connection) -> Stored:
+    for run in opened.execute("SELECT * FROM runs"):
+        resolutions = opened.execute("SELECT action, version FROM resolutions ORDER BY version")
+        kinds = [row[0] for row in opened.execute("SELECT kind FROM events")]
+        return Stored(
+            status=run["status"],
+            version=run["version"],
+            epoch=run["lease_epoch"],
+            output=_payload(run["output"]),
+            is_leased=run["lease_owner"] is not None,
+            steps=[
+                _step(opened, row) for row in opened.execute("SELECT * FROM steps ORDER BY idx")
+            ],
+            resolutions=[tuple(row) for row in resolutions],
+            events=Counter(kinds),
+            seq=len(kinds),
+        )
+    return Stored()
+
+
+def _step(opened: sqlite3.Connection, row: sqlite3.Row) -> Step:
+    sql = "SELECT status, classification FROM attempts WHERE step_id = ? ORDER BY number"
+    attempts = [tuple(each) for each in opened.execute(sql, (row["step_id"],))]
+    has_checkpoint = row["checkpoint_attempt_id"] is not None
+    kind, tool, status = row["step_type"], row["name"], row["status"]
+    return Step(row["step_id"], kind, tool, status, has_checkpoint, attempts)
+
+
+def _payload(sealed: bytes | None) -> Any:
+    return None if sealed is None else json.loads(sealed.removeprefix(b"plaintext:"))
+
+
+# What follows a kill.
+
+
+def is_uncertain(step: Step | None) -> bool:
+    return step is not None and step.tool in NON_IDEMPOTENT
+
+
+def must_wait(stored: Stored) -> bool:
+    """Whether whoever resumes may do nothing but ask: nobody knows whether it was sent."""
+    return stored.status == "RUNNING" and is_uncertain(stored.cut_off)
+
+
+def torn(stored: Stored) -> Iterator[str]:
+    """What no kill may leave, since one transaction holds both: parts of a change."""
+    for step in stored.steps:
+        succeeded = ["SUCCEEDED" in status for status, _ in step.attempts].count(True)
+        if not (step.status == "SUCCEEDED") == step.has_checkpoint == (succeeded == 1):
+            yield f"{step.step_id} is {step.status}, its checkpoint {step.has_checkpoint}"
+    step = stored.cut_off
+    if must_wait(stored) and step and step.attempts[-1] == ("FAILED", "UNCERTAIN"):
+        answers = [
+            action for action, version in stored.resolutions if version == stored.version - 1
+        ]
+        if answers:
+            yield f"{answers[0]} is neither stored nor is the run still waiting"
+        else:
+            yield f"{step.step_id} is UNCERTAIN, and the run does not wait"
+    yield from _unbalanced(stored)
+
+
+def _unbalanced(stored: Stored) -> Iterator[str]:
+    """State and its journal entry commit together."""
+    attempts = [status for step in stored.steps for status, _ in step.attempts]
+    said, is_done = stored.events, bool(stored.status) and stored.status not in OPEN
+    for what, entries, rows in (
+        ("attempts", said["step_started"], len(attempts)),
+        (
+            "ends of attempts",
+            sum(said[k] for k in CLOSERS),
+            len(attempts) - attempts.count("RUNNING"),
+        ),
+        ("leases", said["run_started"], stored.epoch),
+        ("resolutions", said["run_resolved"], len(stored.resolutions)),
+        ("ends of the run", sum(said[kind] for kind in ENDED), int(is_done)),
+    ):
+        if entries != rows:
+            yield f"the journal has {entries} {what}, the tables have {rows}"
+    waits = said["run_waiting"] - said["run_resolved"]
+    if stored.status in OPEN and waits != (stored.status == "WAITING"):
+        yield f"the run is {stored.status}, the journal has {waits} open questions"
+
+
+class Foreseeing(NamedTuple):
+    """A kill, after which the store is read, and written down what must follow."""
+
+    injury: Injury
+
+    @property
+    def how(self) -> str:
+        return self.injury.how
+
+    @property
+    def address(self) -> str:
+        return self.injury.address
+
+    def strike(self, trial: Trial) -> None:
+        """Raises Broken if the store holds what no kill may leave."""
+        self.injury.strike(trial)
+        stored = look(trial.folder)
+        if faults := list(torn(stored)):
+            raise Broken(f"at the kill: {'; '.join(faults)}")
+        cut_off = stored.cut_off if stored.status == "RUNNING" else None
+        note = {
+            "waits": must_wait(stored),
+            "window": cut_off.caller if cut_off else "",
+            "told": len(_lines(trial.folder / "told")),
+            "sent": len(_lines(trial.folder / "witness")),
+        }
+        with (trial.folder / "foreseen").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(note) + "\n")
+
+
+def foreseen(folder: Path) -> list[dict[str, Any]]:
+    """What was written down at each kill, in turn."""
+    return [json.loads(line) for line in _lines(folder / "foreseen")]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+# The judgement.
+
+
+def judge_durable(end: End, folder: Path) -> Iterator[str]:
+    """What is not as it must be at the end, in words."""
+    stored = look(folder)
+    yield from torn(stored)
+    if (stored.status, stored.output) != (end.status, end.output):
+        yield f"the run is {stored.status or 'lost'} with {stored.output!r}, not {end.status}"
+    running = [s.step_id for s in stored.steps if ("RUNNING", None) in s.attempts]
+    if running or stored.is_leased:
+        yield f"the run has ended, and {', '.join(running) or 'its lease'} is still held"
+    yield from _effects(end, folder)
+    yield from _waits(end, folder)
+    yield from _calls(end, folder)
+
+
+def _effects(end: End, folder: Path) -> Iterator[str]:
+    sent = Counter(line.split()[0] for line in _lines(folder / "witness"))
+    if sent.total() != end.sent or len(sent) != end.sent:
+        how_often = ", ".join(f"{key} {count} times" for key, count in sent.items())
+        yield f"{end.sent} to send, sent: {how_often or 'none'}"
+
+
+def _waits(end: End, folder: Path) -> Iterator[str]:
+    """After a kill the run waits exactly when it must. What was cut off by the next kill may not
+    have come so far."""
+    told, kills = _lines(folder / "told"), foreseen(folder)
+    if unlike := [line for line in told if "UNCERTAIN_NON_IDEMPOTENT" not in line.split()]:
+        yield f"it waits for something else: {unlike[0]}"
+    ends = [*(kill["told"] for kill in kills), len(told)]
+    if ends[0] > end.told or (not kills and ends[0] < end.told):
+        yield f"nobody killed it, and it waits {ends[0]} times, not {end.told}"
+    for n, kill in enumerate(kills):
+        seen, is_last = ends[n + 1] - ends[n], n == len(kills) - 1
+        must = kill["waits"] + _will_lose(end, kill, len(told) > ends[n])
+        if seen > must or (is_last and seen < must):
+            yield f"after kill {n + 1} it waits {seen} times, not {must}"
+
+
+def _will_lose(end: End, kill: Mapping[str, Any], has_waited: bool) -> int:
+    """Where every answer is lost, the message that has not gone out is one more to ask about."""
+    return int(end.is_lost and kill["sent"] < end.sent)
+
+
+def _calls(end: End, folder: Path) -> Iterator[str]:
+    """Each once, and once more for each kill that cut it off, if the run goes on to its end."""
+    again = Counter(kill["window"] for kill in foreseen(folder) if end.status == "SUCCEEDED")
+    once, seen = Counter(end.calls), Counter(_lines(folder / "calls"))
+    for caller in once.keys() | seen.keys():
+        if not once[caller] <= seen[caller] <= once[caller] + again[caller]:
+            most = once[caller] + again[caller]
+            yield f"{caller} is called {seen[caller]} times, {once[caller]} to {most} are due"
+
+
+# The scenarios.
+
+SHORT = ("model-1", "model-2")
+LONG = (
+    "context", "model-1", f"{RUN}:model-1.tool-1", f"{RUN}:model-1.tool-2", "model-2", "model-3",
+)  # fmt: skip
+SENT = End("SUCCEEDED", "sent", SHORT)
+CANCELLED = End("CANCELLED", None, SHORT[:1])
+
+
+class _Plan(NamedTuple):
+    run: Sequence[str]
+    end: End
+    setup: Sequence[str] = ()
+    environ: Mapping[str, str] = {}
+
+
+_PLANS = {
+    # From nothing to the end; with every kind of step; with a tool whose answer is lost.
+    "start": _Plan(["go"], SENT),
+    "long": _Plan(
+        ["go"],
+        End("SUCCEEDED", "two stops, pump B, booked, sent, sent", LONG, sent=2),
+        environ={"AGENT": "long"},
+    ),
+    "lost": _Plan(["go"], SENT._replace(told=1, is_lost=True), environ={"FAULT": "lost"}),
+    # What another process has left in a call, one that may be repeated and one that may not.
+    "resume": _Plan(["go"], SENT._replace(calls=("model-1", *SHORT)), ["leave", "in-model"]),
+    "resume sent": _Plan(["go"], SENT._replace(told=1), ["leave", "in-tool"]),
+    # The answers to a run that waits.
+    "retry": _Plan(["go"], SENT, ["leave", "unsent"]),
+    "confirm": _Plan(["go"], SENT, ["leave", "sent"]),
+    "reject": _Plan(
+        ["go", "REJECT_STEP"], End("SUCCEEDED", "NOT_SENT", SHORT, sent=0), ["leave", "unsent"]
+    ),
+    "fail": _Plan(
+        ["go", "FAIL_RUN"], End("FAILED", None, SHORT[:1], sent=0), ["leave", "unsent"]
+    ),
+    "cancel waiting": _Plan(["go", "CANCEL_RUN"], CANCELLED._replace(sent=0), ["leave", "unsent"]),
+    # Of a run that was abandoned, once more in either kind of call.
+    "cancel": _Plan(["cancel"], CANCELLED._replace(sent=0), ["leave", "in-model"]),
+    "cancel sent": _Plan(["cancel"], CANCELLED._replace(told=1), ["leave", "in-tool"]),
+}  # fmt: skip
+NAMES = tuple(_PLANS)
+
+
+def durable(name: str = "start", package: Path | None = None) -> Scenario:
+    """One of NAMES, of the runtime in `package`, or of this one."""
+    plan = _PLANS[name]
+    where = str(package or Path(labkit.__file__).parents[1])
+    program = [sys.executable, "-m", PROGRAM]
+    return Scenario(
+        run=[*program, *plan.run],
+        setup=[*program, *plan.setup] if plan.setup else (),
+        check=partial(judge_durable, plan.end),
+        witness="witness",
+        environ={"PYTHONPATH": where, **plan.environ},
+        max_restarts=2,
+    )
+
+
+# Kills by ordinal.
+
+
+def boundary_pairs(workshop: Workshop, pairs: int, seed: int) -> list[list[Injury]]:
+    """Pairs by chance: a kill, and another in the process that recovers; `pairs` of them, or fewer
+    where the program has fewer. How far a recovery comes is seen from one that nobody kills."""
+    chance = random.Random(seed)
+    firsts = list(range(_passed(workshop)))
+    chance.shuffle(firsts)
+    found: list[list[Injury]] = []
+    while firsts and len(found) < pairs:
+        first = _at(firsts.pop())
+        seconds = list(range(_passed(workshop, first)))
+        chance.shuffle(seconds)
+        found += [[first, _at(n)] for n in seconds[:SECONDS]]
+    return found[:pairs]
+
+
+def _at(ordinal: int) -> Foreseeing:
+    return Foreseeing(Point(f"{BOUNDARY}:{ordinal}"))
+
+
+def _passed(workshop: Workshop, *first: Injury) -> int:
+    """How many boundaries the run comes to, after these kills."""
+    with workshop.open() as trial:
+        for injury in first:
+            injury.strike(trial)
+        ended = trial.call(trial.scenario.run)
+        if not (said := _lines(trial.folder / "passed")):
+            raise NotDelivered(f"the run exits {ended.code}: {ended.said}")
+        return int(said[-1])
