@@ -340,5 +340,7 @@ def _replay(asked: argparse.Namespace, argv: list[str]) -> int:
         shutil.rmtree(root, ignore_errors=True)
         raise
     print(verdict)
-    print(f"    all of it is kept in {root}")
+    left = [folder for folder in root.glob("trial-*/folder") if not folder.parent.suffix]
+    print(f"    what the trial left is in {shlex.quote(str((left or [root])[0]))}")
+    print(f"    it is yours; to remove all of it: rm -r {shlex.quote(str(root))}")
     return Report(1, (verdict,)).exit_code

@@ -124,17 +124,19 @@ class AtCall(NamedTuple):
     """SIGKILL to a whole program as soon as its n-th call on its files has returned.
 
     Its files are those of the trial, the witness too. Threads take turns in another order in each
-    run, so the calls of all of them are counted together, and which call it is may differ.
+    run, so the calls of all of them are counted together, and which call it is may differ. With
+    `path` only the calls on that one file are counted: then it is the same call in each run.
     """
 
     ordinal: int
     hold_ms: int = HOLD_MS
     tracer: Sequence[str] = STRACE
+    path: str = ""
     how: str = "syscalls"
 
     @property
     def address(self) -> str:
-        return f"call:{self.ordinal}"
+        return f"{self.path or 'call'}:{self.ordinal}"
 
     def strike(self, trial: Trial) -> None:
         """Raises NotDelivered unless the trace shows the call, and the program killed after it."""
@@ -144,7 +146,7 @@ class AtCall(NamedTuple):
         trace = _text(trial.root / "trace")
         if ended.code != -signal.SIGKILL or _has_ended(trace):
             raise NotDelivered(f"{self.address} came too late: the run had ended, {ended.code}")
-        if _returned(Reader(trial.root).feed(trace)) < self.ordinal:
+        if _returned(Reader(trial.root).feed(trace), self.path) < self.ordinal:
             raise NotDelivered(f"{self.address} is not in the trace")
 
     def _watch(self, trial: Trial) -> Callable[[Guarded, Path], None]:
@@ -152,7 +154,7 @@ class AtCall(NamedTuple):
             reader, end = Reader(trial.root), time.monotonic() + trial.scenario.timeout_s
             with trace.open(encoding="utf-8", errors="replace") as text:
                 while process.poll() is None and time.monotonic() < end:
-                    if _returned(reader.feed(text.read())) >= self.ordinal:
+                    if _returned(reader.feed(text.read()), self.path) >= self.ordinal:
                         process.kill()
                         return
                     time.sleep(POLL_S)
@@ -160,9 +162,9 @@ class AtCall(NamedTuple):
         return watch
 
 
-def _returned(reader: Reader) -> int:
-    """How many calls that change the trial's files have returned so far."""
-    touching = set(reader.touching)
+def _returned(reader: Reader, path: str = "") -> int:
+    """How many calls that change the trial's files, or this one of them, have returned so far."""
+    touching = {call for call in reader.touching if path in ("", call.path)}
     results = zip(reader.calls, reader.results, strict=True)
     return sum(call in touching and result != "" for call, result in results)
 

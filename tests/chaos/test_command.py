@@ -60,9 +60,13 @@ def test_one_that_does_not_is_broken_and_can_be_replayed(tmp_path: Path) -> None
     assert broken["replay"].startswith("labkit chaos replay ")
     again = chaos(*shlex.split(broken["replay"])[2:], cwd=tmp_path)
     assert again.code == 1
-    kept = Path(again.out.rsplit(" in ", 1)[1].strip())
-    assert list(kept.glob("trial-*/folder/steps.sh"))
-    shutil.rmtree(kept)
+    *_, where, how_to_remove = again.out.splitlines()
+    kept = Path(where.partition("what the trial left is in ")[2])
+    assert (kept / "steps.sh").exists()
+    root = kept.parents[1]
+    assert root.name.startswith("labkit-chaos-")
+    assert how_to_remove.endswith(f"; to remove all of it: rm -r {root}")
+    shutil.rmtree(root)
 
 
 def test_the_agent_is_what_is_meant_without_a_program(tmp_path: Path) -> None:
