@@ -62,7 +62,8 @@ class Advance:
     ) -> None:
         self._store, self._held, self._live = store, held, live
         self._run, self._snapshot = inspection.run, inspection.run.snapshot
-        self._stored = {step.step_id: step for step in inspection.steps}
+        self._steps: dict[str, NewStep | records.StepRecord] = {}
+        self._steps.update((step.step_id, step) for step in inspection.steps)
         self._outputs = {each.step_id: each.output for each in inspection.checkpoints}
         self._attempts: dict[str, list[StepAttempt]] = {}
         for attempt in inspection.attempts:
@@ -71,7 +72,7 @@ class Advance:
 
     @property
     def open_attempt(self) -> StepAttempt | None:
-        every = (attempts[-1] for attempts in self._attempts.values())
+        every = (attempts[-1] for attempts in self._attempts.values() if attempts)
         return next((each for each in every if each.status is StepStatus.RUNNING), None)
 
     # --- the spine
@@ -99,7 +100,7 @@ class Advance:
         """Transaction 4: an attempt that a crash cut off is UNCERTAIN, and what follows from it."""
         if not (attempt := self.open_attempt):
             return
-        step = self._stored[attempt.step_id]
+        step = self._steps[attempt.step_id]
         kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
@@ -254,6 +255,7 @@ class Advance:
         if attempt is None:
             await self._safe_point()
             await self._change(Change(RunStatus.FAILED, error_code=MODEL_BUDGET_EXCEEDED))
+        self._steps[step.step_id] = step
         self._attempts[step.step_id].append(attempt)
         return attempt
 

@@ -176,6 +176,7 @@ class SQLiteRunStore:
     ) -> None:
         """The journal's entry of a change, in the change's own transaction."""
         owner = run["lease_owner"] and f"{run['lease_owner']}#{run['lease_epoch']}"
+        owner = None if kind == "cancel_requested" else owner  # written by anybody
         idx = "SELECT idx FROM steps WHERE run_id = ?2 AND step_id = ?5"
         sql = f"INSERT INTO events VALUES (NULL, ?1, ?2, ?3, ?4, ({idx}), ?5, ?6, ?7)"
         told = ENCODE({name: value for name, value in data.items() if value is not None})
