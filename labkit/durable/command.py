@@ -1,0 +1,212 @@
+"""`labkit runs`: which runs there are, how one stands, and what goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import getopt
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+from labkit.database import Database, look
+from labkit.durable import errors, records
+from labkit.durable.clocks import SystemClock
+from labkit.durable.codec import PlaintextPayloadCodec
+from labkit.durable.resolution import RunResolution, allowed_resolutions
+from labkit.durable.runner import Runner
+from labkit.durable.stores.rows import METADATA, Rows
+from labkit.durable.stores.schema import schema
+from labkit.errors import BadInput, Fatal, LabkitError, NotFound, UsageError, describe, ensure
+
+__all__ = ["main"]
+
+USAGE = """usage: labkit runs COMMAND ...   (FILE is state.db if not given; APP is MODULE:NAME)
+  list [--db FILE] [--status STATUS] [--definition ID] [--expired] [--limit N] [--after RUN_ID]
+       [--json]                               a line for each run, from the file alone
+  show [--db FILE] RUN_ID                     one run as JSON, from the file alone
+  resume --app APP [--wait] RUN_ID            go on with it; --wait: once another's lease has ended
+  cancel --app APP [--version N] RUN_ID       end it, as soon as that is safe
+  resolve --app APP --version N RUN_ID ANSWER [--reason TEXT] [--actor NAME]
+     ANSWER: retry --step ID | confirm --step ID (--result TEXT | --result-file FILE)
+             | reject --step ID --code CODE --message TEXT | fail | cancel
+exit: 0 SUCCEEDED or shown, 2 FAILED, REJECTED or CANCELLED, 3 another advances it, 4 WAITING"""
+LISTED, SAID = "status= definition= after=", "step= result= code= message= reason= actor="
+COMMANDS = {  # how many words follow, which options it takes, and which it needs
+    "list": (0, f"db= limit= expired json {LISTED}", ""),
+    "show": (1, "db=", ""),
+    "resume": (1, "app= wait", "app"),
+    "cancel": (1, "app= version=", "app"),
+    "resolve": (2, f"app= version= result-file= {SAID}", "app version"),
+}
+ANSWERS = {each.value.split("_")[0].lower(): each for each in records.ResolutionAction}
+EXIT = {"SUCCEEDED": 0, "RUNNING": 3, "WAITING": 4}
+PARTS = {"steps": "idx", "attempts": "created_at, number", "resolutions": "version"}  # in order
+
+
+def main(argv: list[str]) -> int:
+    """Runs one command. `labkit.cli` makes a line and an exit code of what it raises."""
+    command, words, given = _parse(argv)
+    if command in ("", "list", "show"):
+        for text in _read(command, words, given) if command else [USAGE]:
+            print(_harmless(text))
+        return 0
+    said = _resolution(words[1], given) if command == "resolve" else None
+    runner = _load(given["app"])
+    try:
+        run = asyncio.run(_go_on(runner, command, words[0], said, given))
+    except LabkitError:
+        raise
+    except Exception as error:  # of the application's code
+        raise BadInput(f"--app {given['app']} raised {describe(error)}; mend it") from error
+    print(_harmless(_line(run)))
+    return EXIT.get(run.status, 2)
+
+
+def _parse(argv: list[str]) -> tuple[str, list[str], dict[str, Any]]:
+    every = ["help", *" ".join(options for _, options, _ in COMMANDS.values()).split()]
+    try:
+        options, words = getopt.gnu_getopt(argv, "h", every)
+    except getopt.GetoptError as error:
+        raise UsageError(f"{error}; see labkit runs --help") from None
+    given: dict[str, Any] = {name.lstrip("-"): value for name, value in options}
+    if {"h", "help"} & given.keys():
+        return "", [], {}
+    number, takes, needs = COMMANDS.get("".join(words[:1]), (9, "", ""))
+    fits = {*needs.split()} <= given.keys() <= {*takes.replace("=", "").split()}
+    why = f"{' '.join(words) or 'no command'}: see labkit runs --help for words and options"
+    ensure(fits and len(words) == number + 1, UsageError(why))
+    for name in {"limit", "version"} & given.keys():
+        fits = given[name].isascii() and given[name].isdecimal() and len(given[name]) < 19
+        ensure(fits and int(given[name]), UsageError(f"--{name} {given[name]}: use 1 or more"))
+        given[name] = int(given[name])
+    return words[0], words[1:], given
+
+
+def _resolution(answer: str, given: dict[str, Any]) -> RunResolution:
+    ensure(answer in ANSWERS, UsageError(f"no answer {answer}; use {', '.join(ANSWERS)}"))
+    said = {name: given[name] for name in SAID.replace("=", "").split() if name in given}
+    if path := given.get("result-file"):
+        ensure("result" not in said, UsageError("use --result or --result-file, not both"))
+        try:
+            with open(path, encoding="utf-8") as file:
+                said["result"] = file.read()
+        except OSError as error:
+            raise NotFound(f"{path}: {error.strerror}; check the path") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"{path} is not UTF-8 text") from None
+    return RunResolution(ANSWERS[answer], waiting_step_id=said.pop("step", None), **said)
+
+
+def _load(app: str) -> Runner:
+    module, _, name = app.partition(":")
+    ensure(module and name, UsageError(f"--app {app}: use MODULE:NAME, as in shop:runner"))
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(import_module(module), name, None)
+        found = found() if callable(found) else found
+    except (LabkitError, Fatal, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise BadInput(f"--app {app}: {describe(error)}; mend it") from error
+    if isinstance(found, Runner):
+        return found
+    raise BadInput(f"--app {app}: {name} in {module} is no Runner, and gives none; check the name")
+
+
+async def _go_on(
+    runner: Runner, command: str, run_id: str, said: RunResolution | None, given: dict[str, Any]
+) -> records.RunSummary:
+    if said:
+        return await runner.resolve_run(run_id, said, given["version"])
+    if command == "cancel":
+        return await runner.cancel_run(run_id, given.get("version"))
+    while not (run := await runner.get_run(run_id)).status.is_terminal:
+        try:
+            return await runner.resume_run(run_id)
+        except errors.LeaseNotHeldError as held:
+            if "wait" not in given or held.expires_at is None:
+                raise
+            left = max((held.expires_at - runner.store.clock.now()).total_seconds(), 0)
+            print(_harmless(f"{held}; waiting {left:.0f} s"), flush=True)
+            await runner.store.clock.sleep_until(held.expires_at)
+    return run
+
+
+def _read(command: str, words: list[str], given: dict[str, Any]) -> Iterator[str]:
+    db = look(given.get("db", "state.db"), schema())
+    if not db:  # its creation was cut off
+        ensure(command == "list", errors.RunNotFoundError("no run is in this file yet"))
+        return
+    with closing(db):
+        db.execute("BEGIN")  # one moment for all that is read
+        if command == "show":
+            yield _show(db, words[0])
+            return
+        for run in _select(db, *_wanted(db, given)):
+            yield _json(vars(run)) if "json" in given else _line(run)
+
+
+def _select(db: Database, where: str, values: list[Any]) -> Iterator[records.RunSummary]:
+    rows = Rows(PlaintextPayloadCodec())  # of these columns none went through a codec
+    for row in db.rows(f"SELECT {METADATA} FROM runs WHERE {where}", *values):
+        yield rows.read(records.RunSummary, row)
+
+
+def _wanted(db: Database, given: dict[str, Any]) -> tuple[str, list[Any]]:
+    every = [status.value for status in records.RunStatus]
+    fits = given.get("status", every[0]) in every
+    ensure(fits, UsageError(f"--status {given.get('status')}: use {', '.join(every)}"))
+    where = {"status = ?": given.get("status"), "definition_id = ?": given.get("definition")}
+    if after := given.get("after"):
+        where["seq > ?"] = db.value("SELECT seq FROM runs WHERE run_id = ?", after)
+        ensure(where["seq > ?"], errors.RunNotFoundError(f"--after {after:.80}: no such run"))
+    if "expired" in given:
+        where["status = 'RUNNING' AND lease_expires_at <= ?"] = SystemClock().now().timestamp()
+    chosen = {sql: value for sql, value in where.items() if value is not None}
+    sql = f"{' AND '.join(chosen) or 'TRUE'} ORDER BY seq LIMIT ?"
+    return sql, [*chosen.values(), given.get("limit", 100)]
+
+
+def _show(db: Database, run_id: str) -> str:
+    for run in _select(db, "run_id = ?", [run_id]):
+        shown: dict[str, Any] = {**vars(run), "allowed_resolutions": allowed_resolutions(run)}
+        for table, order in PARTS.items():
+            # Payloads are BLOBs, and no BLOB is asked for.
+            sql = "SELECT name FROM pragma_table_info(?) WHERE type <> 'BLOB' AND name <> 'run_id'"
+            names = [row[0] for row in db.rows(sql, table)]
+            sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id = ? ORDER BY {order}"
+            rows = db.rows(sql, run_id)
+            shown[table] = [dict(zip(names, map(_timed, row), strict=True)) for row in rows]
+        return _json(shown, indent=2)
+    raise errors.RunNotFoundError(f"no run {run_id:.80} in this file; `labkit runs list` has them")
+
+
+def _timed(value: Any) -> Any:  # every REAL is a time
+    return datetime.fromtimestamp(value, UTC) if isinstance(value, float) else value
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, default=datetime.isoformat, ensure_ascii=False, indent=indent)
+
+
+def _line(run: records.RunSummary) -> str:
+    answers = ", ".join(a for a, action in ANSWERS.items() if action in allowed_resolutions(run))
+    at = f" at {run.waiting_step_id}" if run.waiting_step_id else ""
+    parts = {
+        f"{run.run_id}  {run.status}  {run.definition_id} {run.definition_version}": True,
+        f"version {run.version}": True,
+        f"waits for {run.waiting_reason}{at}; answers: {answers}": run.waiting_reason,
+        f"error {run.error_code}": run.error_code,
+        f"leased to {run.lease_owner} until {run.lease_expires_at}": run.lease_owner,
+        "cancel requested": run.cancel_requested_at,
+    }
+    return "  ".join(text for text, is_so in parts.items() if is_so).replace("\n", "\\n")
+
+
+def _harmless(text: str) -> str:  # nothing that a terminal would obey, and JSON stays JSON
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
