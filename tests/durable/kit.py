@@ -324,6 +324,13 @@ class World:
         return await self.inspect(run_id), journal, self.witness.lines
 
 
+async def start(runner: Runner, gate: Gate, run_id: str = "r") -> asyncio.Task[RunRecord]:
+    """An advance that is in the middle of its call."""
+    task = asyncio.create_task(runner.start_run(run_id))
+    await gate.entered.wait()
+    return task
+
+
 def each_attempt(inspection: RunInspection) -> Iterator[tuple[str, str, str | None]]:
     for attempt in inspection.attempts:
         yield attempt.attempt_id, attempt.status.value, attempt.classification

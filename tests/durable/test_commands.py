@@ -495,10 +495,13 @@ async def test_recover_all_resumes_what_nobody_holds_and_nothing_else(world: Wor
     assert (await runner.get_run("created")).status is RunStatus.CREATED
 
 
+OF_B = "WHERE run_id = 'b'"
 DAMAGES = {
-    "its input cannot be read": "UPDATE runs SET input = x'00' WHERE run_id = 'b'",
-    "its checkpoint is no answer": """UPDATE attempts SET output = CAST('plaintext:"{}"' AS BLOB)
-        WHERE run_id = 'b'""",
+    "its input cannot be read": f"UPDATE runs SET input = x'00' {OF_B}",
+    "its checkpoint is cut off": f"""UPDATE attempts
+        SET output = CAST('plaintext:"{{\\"content"' AS BLOB) {OF_B}""",
+    "its checkpoint is no answer": f"""UPDATE attempts
+        SET output = CAST('plaintext:"{{}}"' AS BLOB) {OF_B}""",
 }
 
 
