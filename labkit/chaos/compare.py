@@ -390,7 +390,8 @@ MEANING = (
     "came between the effect and its record, is what every engine here says may happen. A step is "
     "finished once its successor has begun, or once the engine has returned the result. The state "
     "is wrong if the result is not that of an unharmed run, or the engine's records are not in "
-    "order. The schema of each database is made before, unharmed."
+    "order. The schema of each database is made before, unharmed. All engines store in SQLite here; "
+    "for production DBOS and LangGraph advise Postgres."
 )
 
 
