@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -26,26 +26,40 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}, which JSON cannot keep")
 
 
-@cache
-def _hints(kind: Hashable) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
 def build(kind: Any, data: Any) -> Any:
     """What was dumped: a record of `kind`, whose tuples, enums and times are such again. Raises
     TypeError, ValueError, KeyError or AttributeError for data of another form."""
+    read = _reader(kind)
+    return data if data is None or read is None else read(data)
+
+
+@cache  # an annotation is looked at once, for it takes longer than reading a value
+def _reader(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes a value of this annotation of JSON; None where JSON has it already."""
     args = get_args(kind)
-    if data is None:
-        return None
     if get_origin(kind) is tuple:
-        return tuple(build(args[0], item) for item in data)
+        read = _reader(args[0])
+        return (lambda data: tuple(map(read, data))) if read else tuple
     if args and args[-1] is type(None):
-        return build(args[0], data)
+        return _reader(args[0])
     if is_dataclass(kind):
-        hints: dict[str, Any] = _hints(kind)  # type: ignore[arg-type]
-        return kind(**{name: build(hints[name], value) for name, value in data.items()})  # type: ignore[operator]
+        return _record_reader(kind)
     if kind is datetime:
-        return datetime.fromtimestamp(data, UTC)
+        return lambda unix_s: datetime.fromtimestamp(unix_s, UTC)
     if kind is timedelta:
-        return timedelta(seconds=data)
-    return kind(data) if isinstance(kind, type) and issubclass(kind, Enum) else data
+        return lambda s: timedelta(seconds=s)
+    return kind if isinstance(kind, type) and issubclass(kind, Enum) else None
+
+
+def _record_reader(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind).items()
+    readers = [(name, read) for name, hint in hints if (read := _reader(hint))]
+
+    def record(data: Any) -> Any:
+        values = dict(data)
+        for name, read in readers:
+            if (value := values.get(name)) is not None:
+                values[name] = read(value)
+        return kind(**values)
+
+    return record

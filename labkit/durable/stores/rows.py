@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 from labkit.database import Row
@@ -19,6 +20,11 @@ __all__ = ["METADATA", "Rows"]
 METADATA = ", ".join(field.name for field in fields(records.RunSummary))
 _Record = TypeVar("_Record")
 _PAYLOADS = {"input", "history", "snapshot", "output", "call", "error", "reason"}
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 @contextmanager
@@ -41,13 +47,16 @@ class Rows:
         return None if value is None else self._codec.encode(dump(value))
 
     def open(self, data: bytes | None) -> Any:
+        if data is None:
+            return None
         with _damage():
-            return None if data is None else json.loads(self._codec.decode(data))
+            return json.loads(self._codec.decode(data))
 
     def read(self, kind: type[_Record], row: Row) -> _Record:
         """The record of this kind that the row holds."""
-        names = (field.name for field in fields(kind))  # type: ignore[arg-type]
-        data = {n: self.open(row[n]) if n in _PAYLOADS else row[n] for n in names}
+        data = {name: row[name] for name in _names(kind)}
+        for name in _PAYLOADS & data.keys():
+            data[name] = self.open(data[name])
         if data.get("lease_owner", "") is None:
             data["lease_expires_at"] = None
         with _damage():
