@@ -42,7 +42,7 @@ from tests.durable.model_store import ModelStore
 from tests.durable.stores import MODEL, TOOL, Bench
 
 # What leads on is drawn more often than what is refused: else few runs would come far.
-NAMES, OWNERS = st.sampled_from(["a", "a", "b"]), st.sampled_from(["ann", "bob"])
+NAMES, OWNERS = st.sampled_from(["a", "b", "c"]), st.sampled_from(["ann", "bob"])
 STEPS = {step.step_id: step for step in (MODEL, TOOL)}
 KEYS = st.sampled_from([*STEPS])
 TARGETS = st.sampled_from(["RUNNING", "WAITING"] * 6 + [status.value for status in RunStatus])
@@ -109,8 +109,10 @@ class Machine(RuleBasedStateMachine):
         return name in self.model.runs
 
     @initialize()
-    def begin_with_one(self) -> None:
-        self.create("a", "x")
+    def begin_with_two(self) -> None:
+        for name in ("a", "b"):
+            self.create(name, "x")
+            self.acquire(name, "ann", 0, False)
 
     # --- verbs
 
@@ -218,6 +220,12 @@ class Machine(RuleBasedStateMachine):
                 lambda: self.bench.resolve(resolution, name, owner, version),
                 lambda: self.model.resolve(name, owner, version, answer, at),
             )
+
+    @rule(name=NAMES, owner=OWNERS, answer=st.sampled_from([*ANSWERS]), asked=ODDLY)
+    def wait_and_answer(self, name: str, owner: str, answer: str, asked: bool) -> None:
+        """All that it takes for one answer."""
+        self.attempt(name, owner, TOOL.step_id, "WAITING", False, asked)
+        self.resolve(name, owner, 0, answer, False)
 
     @rule(name=NAMES, actor=OWNERS, slip=st.sampled_from([None, 0, 1]))
     def cancel(self, name: str, actor: str, slip: int | None) -> None:
