@@ -9,7 +9,6 @@ the transaction that stores the attempt and the one that stores how it ended.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -19,7 +18,7 @@ from labkit.durable.calls import attempt_call
 from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
-from labkit.durable.plain import build, dump
+from labkit.durable.plain import dump, load
 from labkit.durable.records import (
     Change,
     Failed,
@@ -121,6 +120,8 @@ class Advance:
             await self._change(DEFINITION_GONE)
 
     async def _finish(self, output: str | None) -> None:
+        if output is None:
+            raise errors.RunStoreIntegrityError("the last checkpoint is no answer; restore it")
         await self._safe_point()
         await self._change(Change(RunStatus.SUCCEEDED, output=output))
 
@@ -236,7 +237,7 @@ class Advance:
             if not is_callable:
                 await self._change(DEFINITION_GONE)
             await self._call(work, kind, await self._begin(work.step))
-        result: _Result = build(kind_of_result, json.loads(self._outputs[step_id]))
+        result: _Result = load(kind_of_result, self._outputs[step_id])
         return result
 
     async def _delay(self) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-__all__ = ["build", "dump"]
+from labkit.durable.errors import RunStoreIntegrityError
+
+__all__ = ["build", "damage", "dump", "load"]
 
 
 def dump(value: Any) -> str:
@@ -24,6 +27,21 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value) or isinstance(value, Mapping):
         return dict(value if isinstance(value, Mapping) else vars(value))
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}, which JSON cannot keep")
+
+
+def load(kind: Any, text: str) -> Any:
+    """`build` of what a store has kept. Raises RunStoreIntegrityError if it is damaged."""
+    with damage():
+        return build(kind, json.loads(text))
+
+
+@contextmanager
+def damage() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
+        why = f"a row is not as it was written: {type(error).__name__}: {error}"
+        raise RunStoreIntegrityError(f"{why}; restore the file") from error
 
 
 def build(kind: Any, data: Any) -> Any:

@@ -164,7 +164,10 @@ class Runner:
         if asked.has_valid_lease(self.store.clock.now()):
             return await self.store.get_run(run_id)
         with self._broadcast(run_id) as live:
-            return await self._advance(asked, None, live)
+            try:
+                return await self._advance(asked, None, live)
+            except (errors.LeaseNotHeldError, errors.RunRefused):  # another was faster, and obeys
+                return await self.store.get_run(run_id)
 
     async def recover_all(self, limit: int = 100) -> list[Recovered]:
         """Resumes, side by side, every RUNNING run that nobody holds. One that cannot be resumed

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
@@ -12,8 +9,8 @@ from typing import Any, TypeVar
 from labkit.database import Row
 from labkit.durable import records
 from labkit.durable.codec import PayloadCodec
-from labkit.durable.errors import DuplicateRunError, RunStoreIntegrityError
-from labkit.durable.plain import build, dump
+from labkit.durable.errors import DuplicateRunError
+from labkit.durable.plain import build, damage, dump, load
 
 __all__ = ["METADATA", "Rows"]
 
@@ -25,15 +22,6 @@ _PAYLOADS = {"input", "history", "snapshot", "output", "call", "error", "reason"
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
-
-
-@contextmanager
-def _damage() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
-        why = f"a row is not as it was written: {type(error).__name__}: {error}"
-        raise RunStoreIntegrityError(f"{why}; restore the file") from error
 
 
 class Rows:
@@ -49,17 +37,16 @@ class Rows:
     def open(self, data: bytes | None) -> Any:
         if data is None:
             return None
-        with _damage():
-            return json.loads(self._codec.decode(data))
+        return load(object, self._codec.decode(data))
 
     def read(self, kind: type[_Record], row: Row) -> _Record:
         """The record of this kind that the row holds."""
-        data = {name: row[name] for name in _names(kind)}
+        data = {name: row[name] for name in _names(kind)}  # type: ignore[arg-type]
         for name in _PAYLOADS & data.keys():
             data[name] = self.open(data[name])
         if data.get("lease_owner", "") is None:
             data["lease_expires_at"] = None
-        with _damage():
+        with damage():
             record: _Record = build(kind, data)
         return record
 
