@@ -1,4 +1,4 @@
-"""The eleven figures. What is compared ran side by side, round by round, since what a disk or a
+"""The fifteen figures. What is compared ran side by side, round by round, since what a disk or a
 processor gives changes from minute to minute; a figure is the ratio of the medians. The best of the
 rounds stands beside it: where the two differ much, the machine was busy.
 """
@@ -17,12 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from bench import journals, kit
+from bench import durable, journals, kit
 from bench.contenders import AGENT, PEERS, RAW, RESTART_AGENT, Contender, Task, run
 
 STEPS, PEER_STEPS = 1_000, 200
 SHORT, LONG, WINDOW = 100, 10_000, 500
 EVENTS, BARS = 1_000_000, 100_000
+RUNS, FINISHED = 40, 100_000  # of the durable run: in a round; those that a file holds
 PAIRS = 10  # of processes in a round: one start varies too much
 MS = 1e3
 
@@ -208,6 +209,43 @@ def measure_images(bench: Bench, images: int = 1500) -> Row:
     return _traced(what, 15, lambda: kit.time_images(images))
 
 
+def measure_commits(bench: Bench) -> Row:
+    """Counted, so one pair of processes is enough."""
+    what, beside = "commits of a durable run: model, tool, model", "M-Agent 0.5 23*"
+    if not shutil.which("strace"):
+        return Row(what, 9, "", None, "strace is not installed", beside)
+    value, detail = durable.count_commits(_folder(bench))
+    return Row(what, 9, "", value, detail, beside)
+
+
+def measure_durable(bench: Bench) -> Row:
+    ours, floor, wrote = durable.time_runs(_folder(bench), RUNS * bench.rounds)
+    ratio, detail = compare(ours, floor)
+    what = "a durable run, against a raw sqlite3 loop"
+    return Row(what, 1.5, "x", ratio, detail, wrote)
+
+
+def measure_crowd(bench: Bench, finished: int = FINISHED) -> Row:
+    """Start, resume and each list: the one that suffers most is the figure."""
+    ratios = durable.time_crowd(_folder(bench), finished, RUNS, bench.rounds)
+    start, resume = ratios.pop("start"), ratios.pop("resume")
+    lists = f"lists {min(ratios.values()):.2f} to {max(ratios.values()):.2f}"
+    what = f"start, resume, lists: among {finished:,} runs, against among {durable.FEW}"
+    worst = max(start, resume, *ratios.values())
+    return Row(what, 1.1, "x", worst, f"start {start:.2f}, resume {resume:.2f}, {lists}", "")
+
+
+def measure_find(bench: Bench, finished: int = FINISHED) -> Row:
+    found, whole = durable.time_find(_folder(bench), finished, 4 * bench.rounds)
+    what = f"one abandoned run found among {finished:,}"
+    beside = f"`recover_all` with the run's end {median(whole) * MS:.1f} ms"
+    return Row(what, 10, "ms", median(found) * MS, f"best {min(found) * MS:.2g} ms", beside)
+
+
+def _folder(bench: Bench) -> Path:
+    return Path(tempfile.mkdtemp(dir=bench.disk))
+
+
 def _traced(what: str, limit_s: float, measure: Callable[[], tuple[float, str]]) -> Row:
     if not shutil.which("strace"):
         return Row(what, limit_s, "s", None, "strace is not installed", "")
@@ -227,6 +265,10 @@ FIGURES = {
     "kills": measure_kills,
     "pairs": measure_pairs,
     "images": measure_images,
+    "commits": measure_commits,
+    "durable": measure_durable,
+    "crowd": measure_crowd,
+    "find": measure_find,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -11,11 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from bench import kit
+from bench import durable, kit
 from bench.__main__ import IN_MEMORY, file_system
 from bench.contenders import PEERS, RAW, RESTART_AGENT, Contender, Task
-from bench.figures import Bench, Row, measure_bars, measure_events, require_rows
+from bench.figures import (
+    Bench,
+    Row,
+    measure_bars,
+    measure_events,
+    measure_find,
+    require_rows,
+)
 from bench.journals import make_journal
+from bench.rows import TIMES, Floor, Rows, commits_of, rows_of
+from labkit.durable.stores.schema import schema
 from labkit.journal import Journal
 from labkit.journal.chart import read_chart
 from tests.conftest import run_python
@@ -91,6 +101,59 @@ def test_the_journal_that_is_measured(tmp_path: Path) -> None:
     chart = read_chart(path, "t")
     assert Counter(bar.outcome for bar in chart.bars) == {"finished": 180, "error": 20}
     assert len(chart.lanes) == 100
+
+
+def test_the_floor_writes_the_rows_of_a_durable_run(tmp_path: Path) -> None:
+    store, runner = durable.open_runner(tmp_path / "ours.db")
+    with store:
+        ours = rows_of(tmp_path / "ours.db", asyncio.run(durable.run_once(runner)))
+    commits = commits_of(ours)
+    floor = Floor(tmp_path / "floor.db", schema()[2], commits)
+    floor.run()
+    rows = rows_of(tmp_path / "floor.db", floor.run())
+    floor.close()
+    assert len(commits) == 9
+    assert timeless(rows) == timeless(ours)
+
+
+def timeless(rows: Rows) -> list[tuple[str, dict[str, object]]]:
+    leave = ("run_id", "seq")
+    kept = [
+        (table, {name: row[name] for name in row if name not in leave})
+        for table, every in rows.items()
+        for row in every
+    ]
+    return [(table, row | {name: "t" for name in TIMES if row.get(name)}) for table, row in kept]
+
+
+def test_a_durable_run_and_its_floor_write_as_much(tmp_path: Path) -> None:
+    took, floor, wrote = durable.time_runs(tmp_path, 2)
+    assert (len(took), len(floor)) == (2, 2)
+    assert re.fullmatch(r"\d\d\d,\d\d\d bytes of -wal each", wrote)
+
+
+def test_the_crowd_is_as_a_store_would_have_made_it(tmp_path: Path) -> None:
+    crowd = durable.make_crowd(tmp_path / "crowd", 150)
+    with crowd.store:
+        listed = asyncio.run(crowd.runner.list_runs(limit=200))
+        assert Counter(run.status for run in listed) == {"SUCCEEDED": 150}
+        found = asyncio.run(crowd.runner.inspect_run(listed[77].run_id))
+        assert len(found.checkpoints) == 3
+        assert found.run.output == "It is on its way."
+        assert len(asyncio.run(crowd.store.read_journal(listed[77].run_id))) == 9
+        crowd.leave_one()
+        db = sqlite3.connect(crowd.path)
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+        db.close()
+
+
+def test_the_figures_among_many_runs(tmp_path: Path) -> None:
+    ratios = durable.time_crowd(tmp_path, 150, 2, 1)
+    assert set(ratios) == {"start", "resume", *durable.FILTERS}
+    find = measure_find(Bench(tmp_path, 1), 150)
+    assert (find.figure, find.limit) == ("one abandoned run found among 150", 10)
+    assert re.fullmatch(r"`recover_all` with the run's end \S+ ms", find.beside)
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no file system in memory here")
