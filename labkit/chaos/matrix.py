@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.chaos.mutants import RIGHT, Mutant, plant, read_mutants
 from labkit.chaos.mutants.cases import CASES
+from labkit.chaos.mutants.durable_cases import DURABLE_CASES
 from labkit.chaos.scenario import scratch
 from labkit.chaos.suite import Agent, Bench, Case, select, try_case
 from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Verdict
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
     from labkit.journal.figure import Timeline
 
-__all__ = ["GATE", "Matrix", "mutants_command", "run_matrix"]
+__all__ = ["GATE", "SYSTEMS", "Matrix", "mutants_command", "run_matrix"]
 
+SYSTEMS = {"restart": CASES, "durable": DURABLE_CASES}
 GATE = CASES[0].name  # a mutant that does not even pass unharmed shows nothing
 MARKS = {HELD: ".", BROKEN: "x", UNKNOWN: "?", "": " "}
 NAMED = "X"
@@ -155,6 +157,7 @@ def run_matrix(
     *,
     only_named: bool = False,
     on_end: OnEnd | None = None,
+    system: str = "restart",
 ) -> Matrix:
     """Tries each case over the right agent and over each mutant, on all cores.
 
@@ -162,7 +165,7 @@ def run_matrix(
     for a mutant whose old text is not in the agent once.
     """
     rows, columns = (RIGHT, *(m for m in mutants if m != RIGHT)), tuple(cases)
-    return _try_cells(rows, columns, _plan(rows, columns, only_named), on_end)
+    return _try_cells(rows, columns, _plan(rows, columns, only_named), on_end, system)
 
 
 def _plan(
@@ -181,6 +184,7 @@ def _try_cells(
     columns: Sequence[Case],
     cells: Sequence[tuple[Mutant, Case]],
     on_end: OnEnd | None,
+    system: str,
 ) -> Matrix:
     done: dict[tuple[str, str], Verdict] = {}
     with (
@@ -191,7 +195,7 @@ def _try_cells(
 
         def one(cell: tuple[Mutant, Case]) -> None:
             mutant, case = cell
-            verdict = try_case(benches.of(mutant), case, replay_line(mutant, case))
+            verdict = try_case(benches.of(mutant), case, replay_line(mutant, case, system))
             done[mutant.name, case.name] = verdict
             if on_end:
                 on_end(mutant.name, verdict)
@@ -218,8 +222,9 @@ class _Benches:
             return self._benches[mutant.name]
 
 
-def replay_line(mutant: Mutant, case: Case) -> str:
-    return f"labkit chaos mutants --only '{mutant.name}' --case '{case.name}'"
+def replay_line(mutant: Mutant, case: Case, system: str) -> str:
+    of = f" --system {system}" if system != "restart" else ""
+    return f"labkit chaos mutants{of} --only '{mutant.name}' --case '{case.name}'"
 
 
 # The picture. matplotlib and pandas are imported where a picture is asked for.
@@ -290,17 +295,19 @@ def mutants_command(argv: Sequence[str]) -> int:
     right agent holds, 1 if not, 2 if that is unknown. With --case: 0 if the agents hold, 1 if one
     is broken, 2 if one is unknown, as for any other verdict."""
     given = _parse(argv)
-    mutants = _select(read_mutants(), given.only)
-    cases = select(CASES, given.case)
+    mutants, every = _select(read_mutants(given.system), given.only), SYSTEMS[given.system]
+    cases = select(every, given.case)
     if given.list:
         print("\n".join(f"{m.name}: {m.wrong} ({m.case})" for m in mutants))
         return 0
     if given.case:
-        return _replay(mutants, cases)
+        return _replay(mutants, cases, given.system)
     if given.only and not given.all:
-        cases = select(CASES, dict.fromkeys([GATE, *(m.case for m in mutants if m.case)]))
+        cases = select(every, dict.fromkeys([GATE, *(m.case for m in mutants if m.case)]))
     with _progress(len(_plan([RIGHT, *mutants], cases, not given.all))) as on_end:
-        matrix = run_matrix(mutants, cases, only_named=not given.all, on_end=on_end)
+        matrix = run_matrix(
+            mutants, cases, only_named=not given.all, on_end=on_end, system=given.system
+        )
     print(matrix.text())
     print(*matrix.problems(), sep="\n", end="\n" if matrix.problems() else "")
     if given.figure:
@@ -313,6 +320,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "labkit chaos mutants", description="Agents broken on purpose: the suite must see each."
     )
     say = parser.add_argument
+    say("--system", choices=list(SYSTEMS), default="restart", help="whose; the restart agent's")
     say("--only", action="append", default=[], metavar="NAME", help="only this mutant")
     say("--case", action="append", default=[], metavar="CASE", help="only this case, and its say")
     say("--all", action="store_true", help="every case over every mutant, not the named ones")
@@ -329,10 +337,10 @@ def _select(mutants: Sequence[Mutant], names: Collection[str]) -> list[Mutant]:
     return [known[name] for name in names] or list(mutants)
 
 
-def _replay(mutants: Sequence[Mutant], cases: Sequence[Case]) -> int:
+def _replay(mutants: Sequence[Mutant], cases: Sequence[Case], system: str) -> int:
     """Says the verdict of each cell, and its reason."""
     cells = [(mutant, case) for mutant in mutants for case in cases]
-    matrix = _try_cells(mutants, cases, cells, None)
+    matrix = _try_cells(mutants, cases, cells, None, system)
     for (name, _), verdict in matrix.cells.items():
         print(f"{name}: {verdict}")
     outcomes = {verdict.outcome for verdict in matrix.cells.values()}

@@ -48,6 +48,7 @@ __all__ = [
     "give_up",
     "hold",
     "judge_folder",
+    "open_gate",
     "published",
     "read",
     "require_end",
@@ -370,7 +371,7 @@ def hold(trial: Trial, meanwhile: Callable[[], Ended]) -> tuple[Ended, Ended]:
     os.mkfifo(gate)
 
     def run_second(process: Guarded) -> None:
-        held = _open_gate(gate, process)
+        held = open_gate(gate, process)
         try:
             seconds.append(meanwhile())
         finally:
@@ -380,7 +381,7 @@ def hold(trial: Trial, meanwhile: Callable[[], Ended]) -> tuple[Ended, Ended]:
     return first, seconds[0]
 
 
-def _open_gate(gate: Path, process: Guarded) -> int:
+def open_gate(gate: Path, process: Guarded) -> int:
     """Opens once the tool has opened it for reading, so the run is known to be in its tool."""
     while process.poll() is None:
         try:

@@ -2,8 +2,8 @@
 
 What must follow is not written down for each kill: it is computed from what the store held when the
 process was dead. The run waits exactly when an attempt of a NON_IDEMPOTENT tool was stored and its
-checkpoint was not; otherwise it ends as the run that nobody killed, and no call but the one that was
-cut off is made again. A runtime that waits after every kill fails as one that never waits does.
+checkpoint was not; otherwise it ends as the run that nobody killed, and only the call that was cut
+off is made again. A runtime that waits after every kill fails as one that never waits does.
 
 The store is read from a copy, by SQL: the system under test does not judge itself, and the process
 that goes on finds the files as the killed one left them.
@@ -12,8 +12,10 @@ that goes on finds the files as the killed one left them.
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -22,16 +24,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import labkit
 from labkit.chaos.kill import Injury
-from labkit.chaos.points import Point
-from labkit.chaos.scenario import Broken, NotDelivered, Scenario, Trial, Workshop
+from labkit.chaos.points import Point, Statement, statements
+from labkit.chaos.points import _require_stopped as require_stopped
+from labkit.chaos.scenario import Broken, Ended, NotDelivered, Scenario, Trial, Workshop
+from labkit.chaos.suite import open_gate
+
+if TYPE_CHECKING:
+    from labkit.guard import Guarded
 
 __all__ = [
-    "NAMES", "End", "Foreseeing", "Stored", "boundary_pairs", "durable", "foreseen", "judge_durable",
-    "look", "must_wait", "torn",
+    "NAMES", "End", "Foreseeing", "Overtaken", "Stored", "boundary_pairs", "durable", "foreseen",
+    "judge_durable", "look", "must_wait", "takeovers", "torn", "transactions",
 ]  # fmt: skip
 
 PROGRAM = "labkit.chaos.examples.programs.durable_run"
@@ -41,6 +48,7 @@ NON_IDEMPOTENT = ("send",)
 OPEN = ("CREATED", "RUNNING", "WAITING")
 CLOSERS = ("step_finished", "step_error", "step_recovered")
 ENDED = ("task_done", "task_rejected", "task_failed", "task_cancelled")
+REFUSED = (3, 65)  # another holds the lease; the run has moved on
 SECONDS = 5  # how many second kills share one first
 
 
@@ -82,8 +90,7 @@ class Stored(NamedTuple):
     is_leased: bool = False
     steps: Sequence[Step] = ()
     resolutions: Sequence[tuple[str, int]] = ()
-    events: Counter[str] = Counter()
-    seq: int = 0
+    events: Mapping[str, int] = {}
 
     @property
     def cut_off(self) -> Step | None:
@@ -119,7 +126,6 @@ def _read(opened: sqlite3.Connection) -> Stored:
             ],
             resolutions=[tuple(row) for row in resolutions],
             events=Counter(kinds),
-            seq=len(kinds),
         )
     return Stored()
 
@@ -154,22 +160,22 @@ def torn(stored: Stored) -> Iterator[str]:
         succeeded = ["SUCCEEDED" in status for status, _ in step.attempts].count(True)
         if not (step.status == "SUCCEEDED") == step.has_checkpoint == (succeeded == 1):
             yield f"{step.step_id} is {step.status}, its checkpoint {step.has_checkpoint}"
-    step = stored.cut_off
-    if must_wait(stored) and step and step.attempts[-1] == ("FAILED", "UNCERTAIN"):
+    open_step = stored.cut_off
+    if must_wait(stored) and open_step and open_step.attempts[-1] == ("FAILED", "UNCERTAIN"):
         answers = [
             action for action, version in stored.resolutions if version == stored.version - 1
         ]
         if answers:
             yield f"{answers[0]} is neither stored nor is the run still waiting"
         else:
-            yield f"{step.step_id} is UNCERTAIN, and the run does not wait"
+            yield f"{open_step.step_id} is UNCERTAIN, and the run does not wait"
     yield from _unbalanced(stored)
 
 
 def _unbalanced(stored: Stored) -> Iterator[str]:
     """State and its journal entry commit together."""
     attempts = [status for step in stored.steps for status, _ in step.attempts]
-    said, is_done = stored.events, bool(stored.status) and stored.status not in OPEN
+    said, is_done = Counter(stored.events), bool(stored.status) and stored.status not in OPEN
     for what, entries, rows in (
         ("attempts", said["step_started"], len(attempts)),
         (
@@ -202,20 +208,22 @@ class Foreseeing(NamedTuple):
         return self.injury.address
 
     def strike(self, trial: Trial) -> None:
-        """Raises Broken if the store holds what no kill may leave."""
         self.injury.strike(trial)
-        stored = look(trial.folder)
-        if faults := list(torn(stored)):
-            raise Broken(f"at the kill: {'; '.join(faults)}")
-        cut_off = stored.cut_off if stored.status == "RUNNING" else None
-        note = {
-            "waits": must_wait(stored),
-            "window": cut_off.caller if cut_off else "",
-            "told": len(_lines(trial.folder / "told")),
-            "sent": len(_lines(trial.folder / "witness")),
-        }
-        with (trial.folder / "foreseen").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(note) + "\n")
+        foresee(trial.folder, look(trial.folder))
+
+
+def foresee(folder: Path, stored: Stored) -> None:
+    """Writes down what must follow from what is stored."""
+    cut_off = stored.cut_off if stored.status == "RUNNING" else None
+    note = {
+        "waits": must_wait(stored),
+        "window": cut_off.caller if cut_off else "",
+        "told": len(_lines(folder / "told")),
+        "sent": len(_lines(folder / "witness")),
+        "torn": list(torn(stored)),
+    }
+    with (folder / "foreseen").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(note) + "\n")
 
 
 def foreseen(folder: Path) -> list[dict[str, Any]]:
@@ -231,17 +239,19 @@ def _lines(path: Path) -> list[str]:
 
 
 def judge_durable(end: End, folder: Path) -> Iterator[str]:
-    """What is not as it must be at the end, in words."""
+    """What is not as it must be at the end, and was not at each kill, in words."""
     stored = look(folder)
-    yield from torn(stored)
     if (stored.status, stored.output) != (end.status, end.output):
         yield f"the run is {stored.status or 'lost'} with {stored.output!r}, not {end.status}"
-    running = [s.step_id for s in stored.steps if ("RUNNING", None) in s.attempts]
-    if running or stored.is_leased:
-        yield f"the run has ended, and {', '.join(running) or 'its lease'} is still held"
     yield from _effects(end, folder)
     yield from _waits(end, folder)
     yield from _calls(end, folder)
+    for n, kill in enumerate(foreseen(folder), start=1):
+        yield from (f"kill {n} leaves: {fault}" for fault in kill["torn"])
+    yield from torn(stored)
+    running = [s.step_id for s in stored.steps if ("RUNNING", None) in s.attempts]
+    if running or stored.is_leased:
+        yield f"the run has ended, and {', '.join(running) or 'its lease'} is still held"
 
 
 def _effects(end: End, folder: Path) -> Iterator[str]:
@@ -262,14 +272,10 @@ def _waits(end: End, folder: Path) -> Iterator[str]:
         yield f"nobody killed it, and it waits {ends[0]} times, not {end.told}"
     for n, kill in enumerate(kills):
         seen, is_last = ends[n + 1] - ends[n], n == len(kills) - 1
-        must = kill["waits"] + _will_lose(end, kill, len(told) > ends[n])
+        # Where every answer is lost, a message that has not gone out is one more to ask about.
+        must = kill["waits"] + (end.is_lost and kill["sent"] < end.sent)
         if seen > must or (is_last and seen < must):
             yield f"after kill {n + 1} it waits {seen} times, not {must}"
-
-
-def _will_lose(end: End, kill: Mapping[str, Any], has_waited: bool) -> int:
-    """Where every answer is lost, the message that has not gone out is one more to ask about."""
-    return int(end.is_lost and kill["sent"] < end.sent)
 
 
 def _calls(end: End, folder: Path) -> Iterator[str]:
@@ -343,7 +349,12 @@ def durable(name: str = "start", package: Path | None = None) -> Scenario:
     )
 
 
-# Kills by ordinal.
+# Kills by ordinal, and a sleeper that wakes up too late.
+
+
+def transactions(workshop: Workshop) -> list[Statement]:
+    """SIGKILL before each transaction: once with all that the one before it has stored."""
+    return [each for each in statements(workshop) if each.sql.startswith("BEGIN")]
 
 
 def boundary_pairs(workshop: Workshop, pairs: int, seed: int) -> list[list[Injury]]:
@@ -374,3 +385,64 @@ def _passed(workshop: Workshop, *first: Injury) -> int:
         if not (said := _lines(trial.folder / "passed")):
             raise NotDelivered(f"the run exits {ended.code}: {ended.said}")
         return int(said[-1])
+
+
+class Overtaken(NamedTuple):
+    """SIGSTOP in the middle of a tool whose effect has happened. Then its lease has expired, and
+    another process takes over: it is killed at its n-th boundary, or without a number it ends the
+    run. SIGCONT. Who has lost the lease must be refused, and nothing may be stored of what it
+    comes to say."""
+
+    ordinal: int | None = None
+    how: str = "pause"
+
+    @property
+    def address(self) -> str:
+        return "taken over" if self.ordinal is None else f"taken over to {BOUNDARY}:{self.ordinal}"
+
+    def strike(self, trial: Trial) -> None:
+        """Raises Broken if the late writer goes on."""
+        seen: list[Stored] = []
+        os.mkfifo(trial.folder / "gate")
+
+        def meanwhile(process: Guarded) -> None:
+            gate = open_gate(trial.folder / "gate", process)
+            try:
+                os.killpg(process.pid, signal.SIGSTOP)
+                require_stopped(process.pid)
+                seen.append(look(trial.folder))
+                foresee(trial.folder, seen[0])
+                self._take_over(trial)
+                seen.append(look(trial.folder))
+                os.killpg(process.pid, signal.SIGCONT)
+            finally:
+                os.close(gate)
+
+        late = trial.call(trial.scenario.run, meanwhile, HOLD="gate")
+        seen.append(look(trial.folder))
+        _require_refused(late, *seen)
+        foresee(trial.folder, seen[-1])
+
+    def _take_over(self, trial: Trial) -> None:
+        if self.ordinal is not None:
+            Point(f"{BOUNDARY}:{self.ordinal}").strike(trial)
+        elif (ended := trial.call(trial.scenario.run)).code:
+            raise NotDelivered(f"nobody took over: it exits {ended.code}: {ended.said}")
+
+
+def _require_refused(late: Ended, stopped: Stored, taken: Stored, left: Stored) -> None:
+    if stopped.epoch == taken.epoch:  # nobody had the lease but the sleeper, who may go on
+        if late.code:
+            raise Broken(f"nobody took over, and the sleeper exits {late.code}: {late.said}")
+    elif left != taken:
+        raise Broken("what the late writer said is stored, though another has the lease")
+    elif late.code not in REFUSED:
+        raise Broken(f"the late writer is not refused: it exits {late.code}: {late.said}")
+
+
+def takeovers(workshop: Workshop) -> list[Overtaken]:
+    """One for each boundary of the process that takes over, and one that goes to its end."""
+    with workshop.open() as trial:
+        Overtaken().strike(trial)
+        passed = int(_lines(trial.folder / "passed")[0])
+    return [*map(Overtaken, range(passed)), Overtaken()]

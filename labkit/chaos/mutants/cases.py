@@ -38,7 +38,7 @@ from labkit.chaos.suite import (
 )
 from labkit.chaos.verdict import BROKEN, HELD, Report
 
-__all__ = ["CASES", "NEED_STRACE", "Whole"]
+__all__ = ["CASES", "NEED_STRACE", "Whole", "sum_up"]
 
 ATTEMPTS = 3
 IMAGES = 200
@@ -110,7 +110,7 @@ def _a_set(bench: Bench) -> Faults:
 def _statements(bench: Bench) -> Faults:
     with _folder(bench) as root, FastWorkshop(_scenario(bench.agent), Path(root)) as workshop:
         plan = [[statement] for statement in statements(workshop)]
-        yield from _sum_up(sweep(workshop, plan))
+        yield from sum_up(sweep(workshop, plan))
 
 
 class Whole(NamedTuple):
@@ -137,7 +137,7 @@ def _publishing(bench: Bench) -> Faults:
     with _folder(bench) as root:
         workshop = Workshop(_scenario(bench.agent), Path(root))
         kills = [k for k in syscalls.plan(workshop) if k.call.path.startswith("artifacts")]
-        yield from _sum_up(sweep(workshop, [[Whole(kill)] for kill in kills]))
+        yield from sum_up(sweep(workshop, [[Whole(kill)] for kill in kills]))
 
 
 def _power_loss(bench: Bench) -> Faults:
@@ -145,7 +145,7 @@ def _power_loss(bench: Bench) -> Faults:
         telling = bench.agent._replace(module="labkit.chaos.telling")
         scenario = _scenario(bench.agent)._replace(run=telling.argv("run", TASK))
         workshop = Workshop(scenario, Path(root))
-        yield from _sum_up(lose_power(workshop, IMAGES, acknowledged=restart_kept).report)
+        yield from sum_up(lose_power(workshop, IMAGES, acknowledged=restart_kept).report)
 
 
 def _folder(bench: Bench) -> tempfile.TemporaryDirectory[str]:
@@ -163,7 +163,7 @@ def _scenario(agent: Agent) -> Scenario:
     )
 
 
-def _sum_up(report: Report) -> Faults:
+def sum_up(report: Report) -> Faults:
     """One broken trial is a broken case; one that is unknown makes a case that held unknown."""
     bad = [verdict for verdict in report.verdicts if verdict.outcome == BROKEN]
     if bad:

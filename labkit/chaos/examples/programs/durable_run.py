@@ -4,7 +4,7 @@
     python -m labkit.chaos.examples.programs.durable_run cancel
     python -m labkit.chaos.examples.programs.durable_run leave sent | unsent | in-model | in-tool
 
-A process goes on where the last one was killed, and answers a run that waits: by looking whether the
+A process goes on where the last one was killed, and answers a run that waits: it looks whether the
 message has gone out, unless it was told what to answer. `leave` makes a run that waits, or one that
 was abandoned in a call. The environment says more: AGENT=long has context and tools of every kind,
 FAULT=lost loses the answer of each message, HOLD is a FIFO that a message waits for.
@@ -85,7 +85,7 @@ def read(path: str) -> list[str]:
 
 
 def die_in(place: str) -> None:
-    if FAULT == place:
+    if place == FAULT:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
