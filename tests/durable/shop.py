@@ -1,8 +1,9 @@
 """A durable agent that dies where it is told to; the tests run it as a program.
 
-`durable_agent.py COMMAND RUN_ID [OWNER]`: `create`, `go` (start or resume), or an answer of the
-application, `confirm`, `reject`, `retry`, `fail`. DIE_IN=NAME kills it inside the tool of that name,
-after the tool has acted; SEALED=KEY encrypts what it stores.
+`shop.py COMMAND RUN_ID [OWNER]`: `create`, `go` (start or resume), or an answer of the application,
+`confirm`, `reject`, `retry`, `fail`. `labkit runs --app shop:runner` uses it too. The environment
+says more: DIE_IN=NAME kills it inside the tool of that name, after the tool has acted; HANG_IN=NAME
+lets that tool wait for ever; SEALED=KEY encrypts what it stores; IMPATIENT=1 waits for no time.
 """
 
 from __future__ import annotations
@@ -11,32 +12,46 @@ import asyncio
 import os
 import signal
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from labkit.durable import (
     AgentDefinition,
+    Clock,
     DefinitionRegistry,
     DeterministicModelAdapter,
     DeterministicTool,
     EncryptedPayloadCodec,
+    FakeClock,
     ModelResponse,
     PlaintextPayloadCodec,
     Runner,
     RunRecord,
     RunResolution,
     SQLiteRunStore,
+    SystemClock,
     ToolCall,
     ToolEffect,
     ToolRequest,
 )
 
 
-def act(request: ToolRequest) -> str:
+class Impatient(FakeClock):
+    """The moment that it is to wait for has come."""
+
+    async def sleep_until(self, moment: datetime) -> None:
+        self.set(moment)
+        await asyncio.sleep(0)
+
+
+async def act(request: ToolRequest) -> str:
     """Leaves a line for a witness outside, and may be the last thing that this process does."""
     with open("witness.txt", "a", encoding="utf-8") as file:
         file.write(f"{request.idempotency_key} {request.tool_name}\n")
     if os.environ.get("DIE_IN") == request.tool_name:
         os.kill(os.getpid(), signal.SIGKILL)
+    if os.environ.get("HANG_IN") == request.tool_name:
+        print("hanging", flush=True)
+        await asyncio.Event().wait()
     return "done"
 
 
@@ -61,8 +76,14 @@ def make_runner(path: str, owner: str) -> Runner:
     registry.register(definition)
     key = os.environ.get("SEALED")
     codec = EncryptedPayloadCodec([key]) if key else PlaintextPayloadCodec()
-    store = SQLiteRunStore(path, payload_codec=codec)
+    clock: Clock = SystemClock()
+    clock = Impatient(clock.now()) if os.environ.get("IMPATIENT") else clock
+    store = SQLiteRunStore(path, payload_codec=codec, clock=clock)
     return Runner(registry=registry, store=store, owner=owner, lease_ttl=timedelta(seconds=30))
+
+
+def runner() -> Runner:
+    return make_runner("state.db", "cli")
 
 
 def answer(command: str, step_id: str | None) -> RunResolution:
@@ -75,14 +96,14 @@ def answer(command: str, step_id: str | None) -> RunResolution:
 
 
 async def obey(command: str, run_id: str, owner: str) -> RunRecord:
-    runner = make_runner("runs.db", owner)
+    desk = make_runner("state.db", owner)
     if command == "create":
-        return await runner.create_run("support", "1.0", "Where is my order?", run_id=run_id)
+        return await desk.create_run("support", "1.0", "Where is my order?", run_id=run_id)
     if command == "go":
-        return await runner.resume_run(run_id)
-    run = await runner.get_run(run_id)
-    return await runner.resolve_run(run_id, answer(command, run.waiting_step_id), run.version)
+        return await desk.resume_run(run_id)
+    run = await desk.get_run(run_id)
+    return await desk.resolve_run(run_id, answer(command, run.waiting_step_id), run.version)
 
 
 if __name__ == "__main__":
-    print(asyncio.run(obey(sys.argv[1], sys.argv[2], (sys.argv + ["worker-a"])[3])).status)
+    print(asyncio.run(obey(sys.argv[1], sys.argv[2], [*sys.argv, "worker-a"][3])).status)
