@@ -6,8 +6,6 @@ a resumed run comes to where the killed one was. The only call to the outside is
 the transaction that stores the attempt and the one that stores how it ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -19,15 +17,7 @@ from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
 from labkit.durable.plain import dump, load
-from labkit.durable.records import (
-    Change,
-    Failed,
-    NewStep,
-    RunStatus,
-    StepAttempt,
-    StepStatus,
-    StepType,
-)
+from labkit.durable.records import Change, NewStep, RunStatus, StepAttempt, StepType
 from labkit.durable.recovery import UNCONFIRMED, Last, Next, change_for, decide, kind_of, last_of
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
@@ -72,7 +62,7 @@ class Advance:
     @property
     def open_attempt(self) -> StepAttempt | None:
         every = (attempts[-1] for attempts in self._attempts.values() if attempts)
-        return next((each for each in every if each.status is StepStatus.RUNNING), None)
+        return next((each for each in every if each.status is records.StepStatus.RUNNING), None)
 
     # --- the spine
 
@@ -103,7 +93,7 @@ class Advance:
         kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
-        failed = Failed(errors.FailureClassification.UNCERTAIN, code, why)
+        failed = records.Failed(errors.FailureClassification.UNCERTAIN, code, why)
         await self._store_failure(
             attempt, failed, change_for(found, kind, step.step_id, code), True
         )
@@ -273,7 +263,7 @@ class Advance:
                 is_safe=work.step.step_type is not StepType.TOOL
                 or kind in (tools.ToolEffect.READ_ONLY, tools.ToolEffect.IDEMPOTENT),
             )
-        if isinstance(ended, Failed):
+        if isinstance(ended, records.Failed):
             await self._fail(kind, attempt, ended)
         else:
             await self._succeed(work.step, attempt, ended)
@@ -283,10 +273,11 @@ class Advance:
         receipt = await self._held.write(lambda: self._store.record_success(hold, attempt, output))
         self._held.note(receipt)
         self._outputs[attempt.step_id] = output
-        self._note(replace(attempt, status=StepStatus.SUCCEEDED))
+        done = replace(attempt, status=records.StepStatus.SUCCEEDED)
+        self._attempts[attempt.step_id][-1] = done
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step_type=step.step_type)
 
-    async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
+    async def _fail(self, kind: str, attempt: StepAttempt, failed: records.Failed) -> None:
         is_unsure = failed.classification is errors.FailureClassification.UNCERTAIN
         last = Last.TIMED_OUT if is_unsure else Last(failed.classification.value)
         found = decide(kind, last, attempt.number, self._snapshot)
@@ -294,7 +285,7 @@ class Advance:
         await self._store_failure(attempt, failed, change, False)
 
     async def _store_failure(
-        self, attempt: StepAttempt, failed: Failed, change: Change | None, recovered: bool
+        self, attempt: StepAttempt, failed: records.Failed, change: Change | None, recovered: bool
     ) -> None:
         receipt = await self._held.write(
             lambda: self._store.record_failure(
@@ -302,15 +293,12 @@ class Advance:
             )
         )
         self._held.note(receipt)
-        kind, code, _ = failed
-        ended = replace(attempt, status=StepStatus.FAILED, classification=kind, error_code=code)
-        self._note(ended)
+        kind, code = failed.classification, failed.code
+        ended = replace(attempt, status=records.StepStatus.FAILED, classification=kind)
+        self._attempts[attempt.step_id][-1] = replace(ended, error_code=code)
         self._publish(RunUpdateType.ATTEMPT_FAILED, attempt, status=kind)
         if change:
             raise Stopped
-
-    def _note(self, attempt: StepAttempt) -> None:
-        self._attempts[attempt.step_id][-1] = attempt
 
     def _publish(self, kind: RunUpdateType, attempt: StepAttempt, **more: Any) -> None:
         of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}

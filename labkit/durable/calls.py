@@ -1,7 +1,5 @@
 """One call to the outside, between two transactions: with its time-out, and what it ended as."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

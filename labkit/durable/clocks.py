@@ -1,7 +1,5 @@
 """The one clock of a store: it decides every lease, so nothing here asks another."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Protocol

@@ -1,7 +1,5 @@
 """How payloads are kept: input, instructions, answers, arguments, results, errors and reasons."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

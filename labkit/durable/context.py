@@ -1,7 +1,5 @@
 """Context: data from outside that the model is shown, read once and kept in a checkpoint."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,22 +4,14 @@ They answer from the request, never from how often they were called: a resumed p
 where the killed one was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from labkit.durable import model
 from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
-from labkit.durable.model import (
-    ModelAdapter,
-    ModelDelta,
-    ModelRequest,
-    ModelResponse,
-    StreamingModelAdapter,
-    violation,
-)
+from labkit.durable.model import ModelAdapter, ModelDelta, ModelRequest, ModelResponse
 from labkit.durable.tools import Tool, ToolCall, ToolEffect, ToolOutcome, ToolRequest
 
 __all__ = [
@@ -37,12 +29,12 @@ class DeterministicModelAdapter(ModelAdapter):
     async def generate(self, request: ModelRequest) -> ModelResponse:
         turn = len(request.turns)
         if turn >= len(self._responses):
-            raise violation(f"{len(self._responses)} responses, none for turn {turn}")
+            raise model.violation(f"{len(self._responses)} responses, none for turn {turn}")
         response = self._responses[turn]
         return ModelResponse(response) if isinstance(response, str) else response
 
 
-class DeterministicStreamingModelAdapter(StreamingModelAdapter):
+class DeterministicStreamingModelAdapter(model.StreamingModelAdapter):
     """Streams the chunks as deltas; together they are the content of its response.
 
     With `tool_calls`, the first turn asks for them and the chunks are the answer after that."""

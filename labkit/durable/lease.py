@@ -1,7 +1,5 @@
 """The lease of one advance: what is known of it, and how it is kept while a call takes long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

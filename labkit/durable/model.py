@@ -1,7 +1,5 @@
 """Models: what one is asked, and what counts as its answer."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection

@@ -1,7 +1,5 @@
 """Records as JSON and back, by their annotations: no field is named a second time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A run is one execution of one exact definition on one input. It consists of step
 attempt or more, and is done exactly when one of them is its checkpoint.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -246,9 +244,7 @@ class RunInspection:
         done = ((step, by_id.get(step.checkpoint_attempt_id or "")) for step in self.steps)
         return [
             StepCheckpoint(
-                run_id=step.run_id,
-                step_id=step.step_id,
-                attempt_id=attempt.attempt_id,
+                **{name: getattr(attempt, name) for name in ("run_id", "step_id", "attempt_id")},
                 step_type=step.step_type,
                 output=attempt.output or "",
                 created_at=attempt.finished_at or attempt.created_at,

@@ -5,8 +5,6 @@ attempt end? Both come from the store and from the frozen snapshot, never from w
 now. A kind or an end that the table does not know stops the run; it never leads to a call.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 

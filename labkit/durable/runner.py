@@ -1,7 +1,5 @@
 """The commands of a run. Each looks, takes the lease, and lets one advance go as far as it can."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

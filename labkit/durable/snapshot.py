@@ -1,7 +1,5 @@
 """What a run freezes of its definition: declarations only, no callable and no credential."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum

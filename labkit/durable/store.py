@@ -5,8 +5,6 @@ LeaseNotHeldError if the lease has expired or another epoch has begun, StoreBusy
 could be written for now, and any other StoreError if the storage failed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol

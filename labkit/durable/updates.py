@@ -1,7 +1,5 @@
 """Live updates of one advance. They are never stored; the store is the truth."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Rejected: a second store over dicts. Every guard would stand twice, and a progra
 could break on the other.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Records from rows: columns by name, payloads through the codec."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar
@@ -9,7 +7,6 @@ from typing import Any, TypeVar
 from labkit.database import Row
 from labkit.durable import records
 from labkit.durable.codec import PayloadCodec
-from labkit.durable.errors import DuplicateRunError
 from labkit.durable.plain import build, damage, dump, load
 
 __all__ = ["METADATA", "Rows"]
@@ -58,13 +55,3 @@ class Rows:
             **{name: getattr(run, name).timestamp() for name in ("created_at", "updated_at")},
             **{name: self.seal(getattr(run, name)) for name in ("input", "history", "snapshot")},
         }
-
-    def require_same(
-        self, stored: records.RunRecord, wanted: records.RunRecord
-    ) -> records.RunRecord:
-        """The stored run. Raises DuplicateRunError if it was created from another request."""
-        for name in ("definition_id", "definition_version", "input", "history"):
-            if getattr(stored, name) != getattr(wanted, name):
-                why = f"run {stored.run_id} has another {name}; use another id"
-                raise DuplicateRunError(why)
-        return stored

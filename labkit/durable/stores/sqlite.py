@@ -141,9 +141,8 @@ class SQLiteRunStore:
     def _find(self, run_id: str, version: int | None = None, columns: str = METADATA) -> Row:
         for run in self._db.rows(f"SELECT {columns} FROM runs WHERE run_id = ?", run_id):
             if version not in (None, run["version"]):
-                raise errors.StaleRunVersionError(
-                    f"run {run_id} is at version {run['version']}, not {version}; read it again"
-                )
+                why = f"run {run_id} is at version {run['version']}, not {version}; read it again"
+                raise errors.StaleRunVersionError(why)
             return run
         raise errors.RunNotFoundError(f"no run {run_id!r:.80} in {self._path}; create it first")
 
@@ -165,22 +164,14 @@ class SQLiteRunStore:
         who = f"{owner} holds it until {until.isoformat()}" if until else "nobody holds it"
         return errors.LeaseNotHeldError(f"run {run['run_id']}: {why}; {who}", owner, until)
 
-    def _event(
-        self,
-        now: datetime,
-        run: Row,
-        kind: str,
-        step_id: str | None = None,
-        attempt: int | None = None,
-        **data: Any,
-    ) -> None:
-        """The journal's entry of a change, in the change's own transaction."""
+    def _event(self, now: datetime, run: Row, kind: str, *of: Any, **data: Any) -> None:
+        """The journal's entry of a change, in its transaction. `of`: step id, attempt number."""
         owner = run["lease_owner"] and f"{run['lease_owner']}#{run['lease_epoch']}"
         owner = None if kind == "cancel_requested" else owner  # written by anybody
         idx = "SELECT idx FROM steps WHERE run_id = ?2 AND step_id = ?5"
         sql = f"INSERT INTO events VALUES (NULL, ?1, ?2, ?3, ?4, ({idx}), ?5, ?6, ?7)"
         told = ENCODE({name: value for name, value in data.items() if value is not None})
-        place = (run["run_id"], owner, kind, step_id, attempt)
+        place = (run["run_id"], owner, kind, *(*of, None, None)[:2])
         self._db.execute(sql, now.timestamp(), *place, told)
 
     # --- reading
@@ -246,7 +237,12 @@ class SQLiteRunStore:
     async def create_run(self, run: RunRecord) -> RunRecord:
         with self._writing() as now:
             for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                return self._rows.require_same(self._rows.read(RunRecord, row), run)
+                stored = self._rows.read(RunRecord, row)
+                for name in ("definition_id", "definition_version", "input", "history"):
+                    if getattr(stored, name) != getattr(run, name):
+                        why = f"run {run.run_id} has another {name}; use another id"
+                        raise errors.DuplicateRunError(why)
+                return stored
             values = self._rows.new_run(run)
             sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
             self._db.execute(sql, *values.values())
