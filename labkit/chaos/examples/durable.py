@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from labkit.guard import Guarded
 
 __all__ = [
-    "NAMES", "End", "Foreseeing", "Overtaken", "Stored", "boundary_pairs", "durable", "foreseen",
-    "judge_durable", "look", "must_wait", "takeovers", "torn", "transactions",
+    "BOUNDARY", "NAMES", "End", "Foreseeing", "Overtaken", "Stored", "boundary_pairs", "durable",
+    "foreseen", "judge_durable", "look", "must_wait", "takeovers", "torn", "transactions",
 ]  # fmt: skip
 
 PROGRAM = "labkit.chaos.examples.programs.durable_run"
@@ -344,7 +344,7 @@ def durable(name: str = "start", package: Path | None = None) -> Scenario:
         setup=[*program, *plan.setup] if plan.setup else (),
         check=partial(judge_durable, plan.end),
         witness="witness",
-        environ={"PYTHONPATH": where, **plan.environ},
+        environ={"PYTHONPATH": where, "LABKIT_FIRST": "labkit.durable", **plan.environ},
         max_restarts=2,
     )
 
