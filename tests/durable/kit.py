@@ -8,11 +8,9 @@ evidence of them.
 from __future__ import annotations
 
 import asyncio
-import inspect
-import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -21,32 +19,36 @@ import pytest
 
 from labkit.durable import (
     AgentDefinition,
-    ContextItem,
-    ContextProvider,
-    ContextRequest,
     DefinitionRegistry,
     FakeClock,
     InMemoryRunStore,
-    ModelAdapter,
-    ModelRequest,
-    ModelResponse,
     PlaintextPayloadCodec,
     RunInspection,
     Runner,
     RunRecord,
     RunStatus,
     SQLiteRunStore,
-    Tool,
-    ToolCall,
-    ToolEffect,
-    ToolOutcome,
-    ToolRequest,
+)
+from tests.durable.acts import (
+    DONE,
+    TTL,
+    Acts,
+    Gate,
+    Model,
+    Source,
+    Witness,
+    WitnessedTool,
+    asks,
+    success,
 )
 
-TTL = timedelta(seconds=30)
-DONE = "Done."
 SEND = "model-1.tool-1"  # the step of the only tool call of `World.agent`
 P = ParamSpec("P")
+__all__ = [
+    "DONE", "SEND", "TTL", "Acts", "Gate", "Killed", "Meddled", "Model", "Process", "Source",
+    "Witness", "WitnessedTool", "World", "asks", "at", "each_attempt", "in_loop", "settle",
+    "start", "success", "until",
+]  # fmt: skip
 
 
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -72,110 +74,6 @@ async def settle() -> None:
     """Lets the other tasks go as far as they can without time passing."""
     for _ in range(50):
         await asyncio.sleep(0)
-
-
-class Witness:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def saw(self, what: str) -> None:
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        os.write(file, f"{what}\n".encode())
-        os.close(file)
-
-    @property
-    def lines(self) -> list[str]:
-        return self.path.read_text("utf-8").splitlines() if self.path.exists() else []
-
-    def count(self, what: str) -> int:
-        """How many calls whose line begins with that word."""
-        return sum(line.split()[0] == what for line in self.lines)
-
-
-class Acts:
-    """One behaviour for each call, the last for ever. An exception is raised, a function called
-    with the request and awaited if it can be, anything else returned.
-    """
-
-    def __init__(self, *behaviours: Any) -> None:
-        self._behaviours = list(behaviours)
-
-    async def __call__(self, request: Any) -> Any:
-        many = len(self._behaviours) > 1
-        behaviour = self._behaviours.pop(0) if many else self._behaviours[0]
-        if isinstance(behaviour, BaseException):
-            raise behaviour
-        result = behaviour(request) if callable(behaviour) else behaviour
-        return await result if inspect.isawaitable(result) else result
-
-
-class Gate:
-    """A call that says it was entered and returns when the test opens the gate."""
-
-    def __init__(self, result: Any = "passed") -> None:
-        self.result, self.entered, self.open = result, asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, request: Any) -> Any:
-        self.entered.set()
-        await self.open.wait()
-        return await Acts(self.result)(request)
-
-
-class Model(ModelAdapter):
-    """Answers a request of i completed turns with answer i, a behaviour of `Acts`."""
-
-    def __init__(self, witness: Witness, *answers: Any) -> None:
-        self._witness, self.requests = witness, list[ModelRequest]()
-        self._answers = [each if isinstance(each, Acts) else Acts(each) for each in answers]
-
-    async def generate(self, request: ModelRequest) -> Any:
-        self._witness.saw(f"model {len(request.turns) + 1}")
-        self.requests.append(request)
-        answer = await self._answers[len(request.turns)](request)
-        return ModelResponse(answer) if isinstance(answer, str) else answer
-
-
-class WitnessedTool(Tool):
-    """Its effect is the line in the witness; then it behaves as told, once per call."""
-
-    def __init__(
-        self,
-        witness: Witness,
-        name: str = "send",
-        *does: Any,
-        effect: ToolEffect = ToolEffect.NON_IDEMPOTENT,
-        timeout_s: float | None = None,
-    ) -> None:
-        super().__init__(name=name, effect=effect, timeout_s=timeout_s)
-        self._witness, self._does = witness, Acts(*(does or ("sent",)))
-        self.requests: list[ToolRequest] = []
-
-    async def invoke(self, request: ToolRequest) -> Any:
-        self._witness.saw(f"{self.name} {request.idempotency_key} {request.attempt_id}")
-        self.requests.append(request)
-        result = await self._does(request)
-        return success(request, result) if isinstance(result, str) else result
-
-
-class Source(ContextProvider):
-    def __init__(self, witness: Witness, *reads: Any) -> None:
-        self._witness, self._reads = witness, Acts(*reads)
-
-    async def provide(self, request: ContextRequest) -> Sequence[ContextItem]:
-        self._witness.saw("context")
-        items: Sequence[ContextItem] = await self._reads(request)
-        return items
-
-
-def success(request: ToolRequest, result: str) -> ToolOutcome:
-    to = {"call_id": request.call_id, "tool_name": request.tool_name}
-    return ToolOutcome.success(**to, result=result)
-
-
-def asks(*names: str) -> ModelResponse:
-    """The model asks for these tools, in this order."""
-    calls = (ToolCall(f"call-{n}", name) for n, name in enumerate(names, start=1))
-    return ModelResponse(tool_calls=tuple(calls))
 
 
 class Killed(BaseException):
