@@ -69,6 +69,7 @@ MISTAKES = [
     (["open", "77"], 66),
     (["progress", "now"], 64),
     (["reset"], 64),
+    (["runs", "show", "nobody"], 66),
     (["nonsense"], 64),
 ]
 
@@ -100,7 +101,14 @@ def test_the_exit_code_stands_where_nobody_reads(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize(
     "args",
-    [["--help"], ["doctor"], ["journal", "--help"], ["open", "--help"], ["progress"]],
+    [
+        ["--help"],
+        ["doctor"],
+        ["journal", "--help"],
+        ["open", "--help"],
+        ["progress"],
+        ["runs", "--help"],
+    ],
     ids=str,
 )
 def test_a_full_disk_is_one_line_and_74(args: list[str], folder: Path) -> None:

@@ -9,10 +9,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from labkit import cli
 from tests.conftest import Ran, run_python
 
 START = 1767225600
@@ -23,24 +26,34 @@ APP = ("--app", "shop:runner")
 
 
 class Desk:
-    """A folder with the program `shop.py`. Each command is a process of its own; `at` is its time,
-    in seconds after the start.
+    """A folder with the program `shop.py`, where commands are typed; `at` is the time, in seconds
+    after the start. `shop` and `process` are processes of their own; `runs` is the same command
+    inside this one, since a hundred processes take minutes.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        shutil.copy(Path(__file__).with_name("shop.py"), folder)
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, said: pytest.CaptureFixture[str]):
+        self.folder, self._patch, self._said = folder, patch, said
+        if not (folder / "shop.py").exists():
+            shutil.copy(Path(__file__).with_name("shop.py"), folder)
 
     def shop(self, *words: str, at: int = 0, **env: str) -> Ran:
-        return run_python("shop.py", *words, env=self.environment(at, env), cwd=self.folder)
+        return run_python("shop.py", *words, env=environment(at, env), cwd=self.folder)
 
-    def runs(self, *words: str, at: int = 0, **env: str) -> Ran:
-        env = self.environment(at, env)
+    def process(self, *words: str, at: int = 0, **env: str) -> Ran:
+        env = environment(at, env)
         return run_python("-m", "labkit", "runs", *words, env=env, cwd=self.folder)
 
-    @staticmethod
-    def environment(at: int, more: dict[str, str]) -> dict[str, str]:
-        return {"LABKIT_CLOCK": f"{START + at}+0.001", **more}
+    def runs(self, *words: str, at: int = 0, **env: str) -> Ran:
+        self._said.readouterr()
+        with self._patch.context() as patch:
+            patch.chdir(self.folder)
+            patch.setattr(sys, "path", [*sys.path])  # the command adds the folder to it
+            for name, value in environment(at, env).items():
+                patch.setenv(name, value)
+            code = cli.main(["runs", *words])
+        for name in ("shop", "ready", "odd", "broken", "leaves"):
+            sys.modules.pop(name, None)
+        return Ran(code, *self._said.readouterr())
 
     def kill_in(self, tool: str, run_id: str = "r1", **env: str) -> None:
         """A run whose process was killed at time 10, in the tool, after its effect."""
@@ -62,15 +75,53 @@ class Desk:
         return self.runs("resolve", *APP, "--version", version, "r1", *words, at=at)
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def environment(at: int, more: dict[str, str]) -> dict[str, str]:
+    return {"LABKIT_CLOCK": f"{START + at}+0.001", **more}
+
+
+MakeDesk = Callable[[str], Desk]
+
+
+@pytest.fixture(scope="session")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder in which run r1 was killed in a tool, made once for each tool."""
+
+    @cache
+    def make(tool: str) -> Path:
+        folder = tmp_path_factory.mktemp(tool)
+        with pytest.MonkeyPatch.context() as patch:
+            Desk(folder, patch, None).kill_in(tool)  # type: ignore[arg-type]
+        return folder
+
+    return make
 
 
 @pytest.fixture
-def waiting(desk: Desk) -> Desk:
+def desk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Desk:
+    """An empty folder."""
+    return Desk(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def desk_of(
+    left: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> MakeDesk:  # fmt: skip
+    """`desk_of("send")`: a copy of the folder in which run r1 was killed in that tool."""
+
+    def copy(tool: str) -> Desk:
+        shutil.copytree(left(tool), tmp_path, dirs_exist_ok=True)
+        return Desk(tmp_path, monkeypatch, capsys)
+
+    return copy
+
+
+@pytest.fixture
+def waiting(desk_of: MakeDesk) -> Desk:
     """Run r1 waits: it was killed in the tool `send`, after the effect."""
-    desk.kill_in("send")
+    desk = desk_of("send")
     assert desk.runs("resume", *APP, "r1", at=60).code == 4
     return desk
 
@@ -91,14 +142,12 @@ def test_list_and_show_read_the_file_alone(desk: Desk, sealed: dict[str, str]) -
     desk.kill_in("send", **sealed)
     os.unlink(desk.folder / "shop.py")
     before = (desk.folder / "state.db").read_bytes()
-    listed = desk.runs("list", at=20)
+    listed = desk.process("list", at=20)
     assert listed == (0, listed.out, "")
     assert listed.out.startswith("r1  RUNNING  support 1.0  version 2  leased to worker-a until ")
-    shown = desk.shown()
-    assert shown["lease_expires_at"] == "2026-01-01T00:00:40.013999+00:00"
+    shown = json.loads(desk.process("show", "r1").out)
+    assert shown["lease_expires_at"].startswith("2026-01-01T00:00:40.")
     steps, attempts = shown["steps"], shown["attempts"]
-    assert isinstance(steps, list)
-    assert isinstance(attempts, list)
     assert [step["step_id"] for step in steps] == ["model-1", "model-1.tool-1", "model-2", SEND]
     assert [step["effect"] for step in steps] == [None, "READ_ONLY", None, "NON_IDEMPOTENT"]
     assert [a["status"] for a in attempts] == ["SUCCEEDED"] * 3 + ["RUNNING"]
@@ -170,8 +219,8 @@ def test_an_id_cannot_speak_to_the_terminal(desk: Desk) -> None:
 # What goes on with a run.
 
 
-def test_0_a_run_is_carried_to_its_end(desk: Desk) -> None:
-    desk.kill_in("look_up")
+def test_0_a_run_is_carried_to_its_end(desk_of: MakeDesk) -> None:
+    desk = desk_of("look_up")
     ran = desk.runs("resume", *APP, "r1", at=60)
     assert ran == (0, "r1  SUCCEEDED  support 1.0  version 3\n", "")
     assert desk.runs("resume", *APP, "r1", at=60) == ran  # it has ended, and is not begun again
@@ -183,14 +232,14 @@ def test_a_run_that_was_only_created_is_begun(desk: Desk) -> None:
     assert desk.runs("resume", *APP, "r1").code == 0
 
 
-def test_3_another_holds_the_lease(desk: Desk) -> None:
-    desk.kill_in("look_up")
+def test_3_another_holds_the_lease(desk_of: MakeDesk) -> None:
+    desk = desk_of("look_up")
     refused(desk.runs("resume", *APP, "r1", at=20), 3, "worker-a", "2026-01-01T00:00:40")
     assert desk.shown()["status"] == "RUNNING"
 
 
-def test_resume_waits_for_the_lease_and_says_how_long(desk: Desk) -> None:
-    desk.kill_in("look_up")
+def test_resume_waits_for_the_lease_and_says_how_long(desk_of: MakeDesk) -> None:
+    desk = desk_of("look_up")
     ran = desk.runs("resume", *APP, "--wait", "r1", at=20, IMPATIENT="1")
     first, last = ran.out.splitlines()
     assert (ran.code, ran.err) == (0, "")
@@ -267,8 +316,8 @@ def test_2_cancel_ends_a_run(desk: Desk) -> None:
     refused(desk.runs("cancel", *APP, "r1"), 65, "has ended")
 
 
-def test_3_a_cancel_of_what_another_advances_is_stored(desk: Desk) -> None:
-    desk.kill_in("look_up")
+def test_3_a_cancel_of_what_another_advances_is_stored(desk_of: MakeDesk) -> None:
+    desk = desk_of("look_up")
     ran = desk.runs("cancel", *APP, "r1", at=20)
     assert (ran.code, ran.err) == (3, "")
     assert "cancel requested" in ran.out
@@ -279,7 +328,7 @@ def test_3_a_cancel_of_what_another_advances_is_stored(desk: Desk) -> None:
 def test_130_ctrl_c_leaves_a_run_that_anybody_can_go_on_with(desk: Desk) -> None:
     desk.shop("create", "r1")
     argv = [sys.executable, "-m", "labkit", "runs", "resume", *APP, "r1"]
-    env = {**os.environ, **desk.environment(10, {"HANG_IN": "look_up"})}
+    env = {**os.environ, **environment(10, {"HANG_IN": "look_up"})}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(argv, cwd=desk.folder, env=env, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "hanging\n"
@@ -325,15 +374,15 @@ MISTAKES: list[tuple[list[str], int, str]] = [
 
 @pytest.mark.parametrize(("words", "code", "part"), MISTAKES, ids=lambda value: str(value)[:60])
 def test_a_mistake_is_one_line_and_a_code(
-    words: list[str], code: int, part: str, desk: Desk
+    words: list[str], code: int, part: str, desk_of: MakeDesk
 ) -> None:
-    desk.shop("create", "r1")
+    desk = desk_of("look_up")
     (desk.folder / "broken.py").write_text("1 / 0\n", "utf-8")
     (desk.folder / "leaves.py").write_text("raise SystemExit(0)\n", "utf-8")
-    sqlite3.connect(desk.folder / "other.db").executescript("CREATE TABLE t (x)").close()
-    before = {path.name: path.read_bytes() for path in desk.folder.glob("*.*")}
+    sqlite3.connect(desk.folder / "other.db").executescript("CREATE TABLE t (x)").connection.close()
+    before = desk.shown(), sorted(path.name for path in desk.folder.glob("*.*"))
     refused(desk.runs(*words), code, part)
-    assert {path.name: path.read_bytes() for path in desk.folder.glob("*.*")} == before
+    assert (desk.shown(), sorted(path.name for path in desk.folder.glob("*.*"))) == before
 
 
 def test_the_wrong_key_is_74(desk: Desk) -> None:
