@@ -273,8 +273,7 @@ class Advance:
         receipt = await self._held.write(lambda: self._store.record_success(hold, attempt, output))
         self._held.note(receipt)
         self._outputs[attempt.step_id] = output
-        done = replace(attempt, status=records.StepStatus.SUCCEEDED)
-        self._attempts[attempt.step_id][-1] = done
+        self._attempts[attempt.step_id][-1] = replace(attempt, status=records.StepStatus.SUCCEEDED)
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step_type=step.step_type)
 
     async def _fail(self, kind: str, attempt: StepAttempt, failed: records.Failed) -> None:

@@ -1,10 +1,8 @@
 """Definitions in code, and where their callables stay."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from labkit.durable.context import ContextProvider
 from labkit.durable.errors import DefinitionConflictError, DefinitionError, DefinitionNotFoundError
@@ -42,7 +40,7 @@ class AgentDefinition:
             raise DefinitionError("a definition needs an id and a version")
 
     @classmethod
-    def for_adapter(cls, **fields: Any) -> AgentDefinition:
+    def for_adapter(cls, **fields: Any) -> Self:
         """One adapter for every purpose; the fields are those of the class."""
         return cls(**fields | {"tools": tuple(fields.get("tools", ()))})
 

@@ -236,19 +236,5 @@ class RunInspection:
     run: RunRecord
     steps: list[StepRecord] = field(default_factory=list)
     attempts: list[StepAttempt] = field(default_factory=list)
+    checkpoints: list[StepCheckpoint] = field(default_factory=list)
     resolutions: list[ResolutionRecord] = field(default_factory=list)
-
-    @property
-    def checkpoints(self) -> list[StepCheckpoint]:
-        by_id = {attempt.attempt_id: attempt for attempt in self.attempts}
-        done = ((step, by_id.get(step.checkpoint_attempt_id or "")) for step in self.steps)
-        return [
-            StepCheckpoint(
-                **{name: getattr(attempt, name) for name in ("run_id", "step_id", "attempt_id")},
-                step_type=step.step_type,
-                output=attempt.output or "",
-                created_at=attempt.finished_at or attempt.created_at,
-            )
-            for step, attempt in done
-            if attempt
-        ]

@@ -1,9 +1,7 @@
 """What an application may answer to a run that waits. Only it can say what happened outside."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from labkit.durable import errors, records
 from labkit.durable.plain import dump
@@ -42,26 +40,26 @@ class RunResolution:
     waiting_step_id: str | None = None
 
     @classmethod
-    def retry_step(cls, **more: Any) -> RunResolution:
+    def retry_step(cls, **more: Any) -> Self:
         """Call the tool once more: the application takes it on itself that it may run twice."""
         return cls(_RETRY, **more)
 
     @classmethod
-    def confirm_step(cls, result: str, **more: Any) -> RunResolution:
+    def confirm_step(cls, result: str, **more: Any) -> Self:
         """The effect is there, and this is its result. Nothing is called."""
         return cls(_CONFIRM, result, **more)
 
     @classmethod
-    def reject_step(cls, code: str, message: str, **more: Any) -> RunResolution:
+    def reject_step(cls, code: str, message: str, **more: Any) -> Self:
         """The effect is not there and shall not be; the model is told so. Nothing is called."""
         return cls(_REJECT, code=code, message=message, **more)
 
     @classmethod
-    def fail_run(cls, **more: Any) -> RunResolution:
+    def fail_run(cls, **more: Any) -> Self:
         return cls(ResolutionAction.FAIL_RUN, **more)
 
     @classmethod
-    def cancel_run(cls, **more: Any) -> RunResolution:
+    def cancel_run(cls, **more: Any) -> Self:
         return cls(ResolutionAction.CANCEL_RUN, **more)
 
 

@@ -1,12 +1,10 @@
 """Tools: what a run does to the world, and what each promises about doing it twice."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 __all__ = [
     "DEFAULT_TOOL_PARAMETERS", "Tool", "ToolCall", "ToolDeclaration", "ToolEffect", "ToolOutcome",
@@ -69,12 +67,12 @@ class ToolOutcome:
             raise ValueError("SUCCESS takes a result; REJECTED takes a code and a message")
 
     @classmethod
-    def success(cls, *, call_id: str, tool_name: str, result: str) -> ToolOutcome:
+    def success(cls, *, call_id: str, tool_name: str, result: str) -> Self:
         done = ToolOutcomeStatus.SUCCESS
         return cls(status=done, call_id=call_id, tool_name=tool_name, result=result)
 
     @classmethod
-    def rejected(cls, *, call_id: str, tool_name: str, code: str, message: str) -> ToolOutcome:
+    def rejected(cls, *, call_id: str, tool_name: str, code: str, message: str) -> Self:
         status = ToolOutcomeStatus.REJECTED
         return cls(status=status, call_id=call_id, tool_name=tool_name, code=code, message=message)
 

@@ -58,7 +58,8 @@ _VERSION_1 = (
     # Steps follow one another, so a run has one open attempt at most.
     "CREATE UNIQUE INDEX one_open_attempt ON attempts (run_id) WHERE status = 'RUNNING'",
     """CREATE VIEW checkpoints AS
-        SELECT s.run_id, s.step_id, a.attempt_id, s.step_type, a.output, a.finished_at AS created_at
+        SELECT s.run_id, s.idx, s.step_id, a.attempt_id, s.step_type, a.output,
+            a.finished_at AS created_at
         FROM steps s JOIN attempts a
             ON a.run_id = s.run_id AND a.attempt_id = s.checkpoint_attempt_id""",
     """CREATE TABLE resolutions (

@@ -1,13 +1,11 @@
 """Runs in a SQLite file, or in the memory of this process: every verb, with its statements."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from labkit.database import Database, Row, connect
 from labkit.durable import errors, records
@@ -34,13 +32,10 @@ from labkit.jsonvalues import ENCODE
 
 __all__ = ["SQLiteRunStore"]
 
+_Record = TypeVar("_Record")
 CANARY = "labkit"
 BUSY_MS = 100  # the runner waits on by itself, without blocking the other runs of its loop
-_EVENT_OF = {  # the journal's word for each transition
-    RunStatus.WAITING: "run_waiting", RunStatus.SUCCEEDED: "task_done",
-    RunStatus.REJECTED: "task_rejected", RunStatus.FAILED: "task_failed",
-    RunStatus.CANCELLED: "task_cancelled",
-}  # fmt: skip
+_ENDS = {RunStatus.WAITING: "run_waiting", RunStatus.SUCCEEDED: "task_done"}  # else task_STATUS
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _OF_ATTEMPT = "WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"
 
@@ -95,7 +90,7 @@ class SQLiteRunStore:
             self._open_db.close()
             self._open_db = None
 
-    def __enter__(self) -> SQLiteRunStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -191,21 +186,19 @@ class SQLiteRunStore:
                     db.execute("ROLLBACK")
 
     def _inspect(self, run_id: str) -> RunInspection:
-        of, rows, read = "WHERE run_id = ? ORDER BY", self._rows, self._db.rows
-        run = rows.read(RunRecord, self._find(run_id, columns="*"))
-        steps = [
-            rows.read(records.StepRecord, row)
-            for row in read(f"SELECT * FROM steps {of} idx", run_id)
-        ]
-        order = {step.step_id: step.idx for step in steps}
-        tried = [
-            rows.read(records.StepAttempt, row)
-            for row in read(f"SELECT * FROM attempts {of} number", run_id)
-        ]
-        tried.sort(key=lambda attempt: order[attempt.step_id])
-        sql = f"SELECT * FROM resolutions {of} version"
-        done = [rows.read(records.ResolutionRecord, row) for row in read(sql, run_id)]
-        return RunInspection(run, steps, tried, done)
+        def read(kind: type[_Record], table: str, order: str) -> list[_Record]:
+            sql = f"SELECT * FROM {table} WHERE run_id = ?1 ORDER BY {order}"
+            return [self._rows.read(kind, row) for row in self._db.rows(sql, run_id)]
+
+        run = self._rows.read(RunRecord, self._find(run_id, columns="*"))
+        tried = "attempts JOIN (SELECT step_id, idx FROM steps WHERE run_id = ?1) USING (step_id)"
+        return RunInspection(
+            run,
+            read(records.StepRecord, "steps", "idx"),
+            read(StepAttempt, tried, "idx, number"),
+            read(records.StepCheckpoint, "checkpoints", "idx"),
+            read(records.ResolutionRecord, "resolutions", "version"),
+        )
 
     async def list_runs(self, wanted: records.RunFilter) -> list[RunSummary]:
         where: dict[str, Any] = {}
@@ -306,7 +299,11 @@ class SQLiteRunStore:
         new = change._replace(output=self._rows.seal(change.output))
         self._db.execute(sql, *new, now.timestamp(), run["run_id"])
         if change.to is not RunStatus.RUNNING:
-            kind, at, code = _EVENT_OF[change.to], change.waiting_step_id, change.error_code
+            kind, at, code = (
+                _ENDS.get(change.to, f"task_{change.to.lower()}"),
+                change.waiting_step_id,
+                change.error_code,
+            )
             self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
             self._release(run["run_id"])
         if change.to.is_terminal:
