@@ -22,7 +22,7 @@ from labkit.chaos.examples.durable import (
 from labkit.chaos.kill import Injury, sweep
 from labkit.chaos.mutants.cases import sum_up
 from labkit.chaos.points import FastWorkshop, points
-from labkit.chaos.scenario import Workshop
+from labkit.chaos.scenario import Scenario, Workshop
 from labkit.chaos.suite import Bench, Case, Faults
 
 __all__ = ["DURABLE_CASES"]
@@ -32,24 +32,29 @@ Plan = Callable[[Workshop], Sequence[Injury]]
 
 
 @contextmanager
-def _workshop(bench: Bench, name: str) -> Iterator[FastWorkshop]:
-    scenario = durable(name, Path(bench.agent.path) if bench.agent.path else None)
-    with (
-        tempfile.TemporaryDirectory(prefix="sweep-", dir=bench.root) as root,
-        FastWorkshop(scenario, Path(root)) as workshop,
-    ):
-        yield workshop
+def _root(bench: Bench) -> Iterator[Path]:
+    """A folder for one workshop. Python's own library is compiled once for all of them."""
+    bench.bytecode.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="sweep-", dir=bench.root) as name:
+        root = Path(name)
+        (root / "bytecode").symlink_to(bench.bytecode)
+        yield root
+
+
+def _scenario(bench: Bench, name: str) -> Scenario:
+    return durable(name, Path(bench.agent.path) if bench.agent.path else None)
 
 
 def _unharmed(bench: Bench) -> Faults:
     """Raises UsageError where not even that holds: nobody can say what a kill would show then."""
-    for name in UNHARMED:
-        with _workshop(bench, name):
+    with _root(bench) as root:
+        for name in UNHARMED:
+            Workshop(_scenario(bench, name), root)
             yield from ()
 
 
 def _swept(name: str, plan: Plan, bench: Bench) -> Faults:
-    with _workshop(bench, name) as workshop:
+    with _root(bench) as root, FastWorkshop(_scenario(bench, name), root) as workshop:
         yield from sum_up(sweep(workshop, [[injury] for injury in plan(workshop)]))
 
 
