@@ -299,11 +299,8 @@ class SQLiteRunStore:
         new = change._replace(output=self._rows.seal(change.output))
         self._db.execute(sql, *new, now.timestamp(), run["run_id"])
         if change.to is not RunStatus.RUNNING:
-            kind, at, code = (
-                _ENDS.get(change.to, f"task_{change.to.lower()}"),
-                change.waiting_step_id,
-                change.error_code,
-            )
+            kind = _ENDS.get(change.to, f"task_{change.to.lower()}")
+            at, code = change.waiting_step_id, change.error_code
             self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
             self._release(run["run_id"])
         if change.to.is_terminal:
