@@ -1,4 +1,4 @@
-"""What the tables of a SQLite store refuse by themselves, to any connection: no pragma, no labkit."""
+"""What the tables of a SQLite store refuse by themselves, to any connection without any pragma."""
 
 from __future__ import annotations
 
