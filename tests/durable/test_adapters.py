@@ -361,3 +361,37 @@ async def test_the_context_is_read_once_and_before_the_model(world: World) -> No
     assert world.witness.count("context") == 1
     [stored] = json.loads((await world.inspect()).checkpoints[0].output)
     assert (stored["item_id"], stored["content"], stored["source"]) == ("1", "x", "orders")
+
+
+NO_ITEMS: dict[str, Any] = {
+    "nothing": None,
+    "a text": "an order",
+    "texts": ["an order"],
+    "dicts": [{"item_id": "1"}],
+    "what JSON cannot keep": [ContextItem("1", "x", "orders", {"seen": {1}})],
+}
+
+
+@pytest.mark.parametrize("items", NO_ITEMS.values(), ids=NO_ITEMS)
+@in_loop
+async def test_what_is_no_list_of_items_is_a_failed_attempt_and_no_checkpoint(
+    memory: World, items: Any
+) -> None:
+    """As a checkpoint it could never be read again, and the run would be stuck for ever."""
+    source = Source(memory.witness, lambda request: items)
+    ended = await memory.run(context_provider=source)
+    assert (ended.status, memory.witness.lines) == (RunStatus.FAILED, ["context"])
+    found = await memory.inspect()
+    assert (found.checkpoints, found.attempts[0].classification) == ([], "PERMANENT")
+
+
+@in_loop
+async def test_metadata_is_seen_as_it_is_stored(world: World) -> None:
+    """The first process and the one after a kill see the same: what JSON keeps."""
+    source = Source(world.witness, [ContextItem("1", "x", "orders", {"pages": (1, 2)})])
+    agent = world.agent(context_provider=source, answers=(DONE,))
+    runner = world.runner(agent)
+    await world.create(runner)
+    await runner.start_run("r")
+    [request] = agent.model_adapter.requests  # type: ignore[attr-defined]
+    assert request.context_items[0].metadata == {"pages": [1, 2]}
