@@ -35,7 +35,7 @@ USAGE = """usage: labkit chaos COMMAND [OPTION]...
   powerloss  every image that a power cut can leave of one run
   replay     one trial again, its folder kept: labkit chaos replay ADDRESS --how HOW ...
   mutants    agents that are broken on purpose, against the suite that must catch them
-  examples   the same task in five programs, one table
+  examples   the same task in six programs, one table
 
 The program: --run CMD [--setup CMD] [--check CMD] [--witness FILE] [--file PATTERN]...
 [--material FOLDER], or --subject restart|create, the lab's own agent (that is meant without any).
@@ -62,6 +62,8 @@ def main(argv: list[str]) -> int:
         print(USAGE, end="")
         return 0
     command, rest = argv[0], argv[1:]
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: what runs is ended, what lies is removed
     if command == "mutants":
         from labkit.chaos.matrix import mutants_command
 
@@ -73,8 +75,6 @@ def main(argv: list[str]) -> int:
     if command not in ("sweep", "twice", "faults", "powerloss", "replay"):
         raise UsageError(f"there is no `labkit chaos {command}`; see labkit chaos --help")
     asked = _parse(command, rest)
-    with suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, _leave)  # as Ctrl-C: what runs is ended, what lies is removed
     try:
         return _replay(asked, rest) if command == "replay" else _break(command, asked, rest)
     except NotDelivered as why:  # while the run was recorded

@@ -386,12 +386,13 @@ WAYS = {
 }
 MEANING = (
     "Counted are kills that were proved delivered, and of each what was seen from outside after "
-    "restarts until the program ended. That an effect without a key is repeated, because the kill "
-    "came between the effect and its record, is what every engine here says may happen. A step is "
-    "finished once its successor has begun, or once the engine has returned the result. The state "
-    "is wrong if the result is not that of an unharmed run, or the engine's records are not in "
-    "order. The schema of each database is made before, unharmed. All engines store in SQLite here; "
-    "for production DBOS and LangGraph advise Postgres."
+    "restarts until the program ended. That an effect without a key is repeated, because the "
+    "kill came between the effect and its record, is what every engine here but the durable run "
+    "says may happen; that one waits then, and its program answers by looking at what has "
+    "arrived. A step is finished once its successor has begun, or once the engine has returned "
+    "the result. The state is wrong if the result is not that of an unharmed run, or the "
+    "engine's records are not in order. The schema of each database is made before, unharmed. "
+    "All engines store in SQLite here; for production DBOS and LangGraph advise Postgres."
 )
 
 

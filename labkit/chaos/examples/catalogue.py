@@ -5,6 +5,7 @@ documentation calls durable, and is started again in the way its documentation n
 know nothing of the kit; what they did is counted from outside. The promises, in our words, from:
 
 * the restart agent: the five promises of `labkit/restart`, the second and the fourth;
+* the durable run: the table of `labkit/durable/recovery.py`;
 * DBOS 3: docs.dbos.dev/python/tutorials/workflow-tutorial (workflow ids, reliability guarantees)
   and docs.dbos.dev/explanations/concurrent-executions;
 * LangGraph 1: docs.langchain.com/oss/python/langgraph/durable-execution (durability modes, use
@@ -107,6 +108,17 @@ def _restart(*, has_key: bool) -> Example:
     )  # fmt: skip
 
 
+def _durable(*, has_key: bool) -> Example:
+    program = _python("durable_program.py")
+    return _example(
+        "durable run",
+        "A step that has its result is not run again. One that was cut off is, under the same key, "
+        "unless its tool may not be repeated: then the run waits until somebody has looked.",
+        program, [*program, "setup"],
+        has_key=has_key, check=_runs,
+    )  # fmt: skip
+
+
 def _dbos(*, has_key: bool) -> Example:
     program = _python("dbos_program.py")
     return _example(
@@ -138,6 +150,10 @@ def _journal(folder: Path) -> Iterator[str]:
     except (LabkitError, StorageFault) as error:
         yield f"the journal cannot be read: {error}"
     yield from _rows(folder / "state.db", "SELECT status FROM tasks", [("done",)])
+
+
+def _runs(folder: Path) -> Iterator[str]:
+    yield from _rows(folder / "runs.db", "SELECT run_id, status FROM runs", [("t", "SUCCEEDED")])
 
 
 def _workflow(folder: Path) -> Iterator[str]:
@@ -175,5 +191,9 @@ EXAMPLES = (
         "A step is done when its file has its name; one that is not done is run again.",
         ["sh", str(PROGRAMS / "files.sh")], has_key=True,
     ),
-    *(make(has_key=key) for make in (_restart, _dbos, _langgraph) for key in (False, True)),
+    *(
+        make(has_key=has_key)
+        for make in (_restart, _durable, _dbos, _langgraph)
+        for has_key in (False, True)
+    ),
 )  # fmt: skip

@@ -31,7 +31,7 @@ def send(summary: str) -> str:
     """The effect. It leaves by one call, as a request leaves by one packet."""
     _begin(2)
     witness = os.environ["WITNESS"]
-    if not (HAS_KEY and _is_taken(witness)):
+    if not (HAS_KEY and is_taken(witness)):
         _append(witness, f"{KEY} {len(summary)}")
     return summary
 
@@ -45,7 +45,7 @@ def _begin(*what: int) -> None:
     _append(os.environ["WITNESS"] + ".steps", " ".join(map(str, what)))
 
 
-def _is_taken(witness: str) -> bool:
+def is_taken(witness: str) -> bool:
     if not os.path.exists(witness):
         return False
     with open(witness, encoding="utf-8") as file:
