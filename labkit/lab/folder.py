@@ -33,11 +33,13 @@ PROGRAMS = {  # first word of a command: (how a terminal types it, what Python i
     "agent": ("labkit agent", ("labkit", "agent")),
     "naive": ("python -m labkit.lab.scenarios.naive", ("labkit.lab.scenarios.naive",)),
     "journal": ("labkit journal", ("labkit", "journal")),
+    "runs": ("labkit runs", ("labkit", "runs")),
+    "dispatch": ("python -m labkit.lab.scenarios.dispatch", ("labkit.lab.scenarios.dispatch",)),
 }
 # An agent ignores a variable that it does not know, and a misspelt one would kill nothing.
 SETTINGS = (
-    "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_LLM", "AGENT_MAX_ATTEMPTS", "AGENT_STEP_DELAY",
-    "AGENT_UNSAFE_EFFECTS",
+    "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_HOLD", "AGENT_LLM", "AGENT_MAX_ATTEMPTS",
+    "AGENT_OWNER", "AGENT_STEP_DELAY", "AGENT_UNSAFE_EFFECTS",
 )  # fmt: skip
 CLOCK = "LABKIT_CLOCK"  # may be given too: a machine whose clock was put back
 
@@ -59,6 +61,11 @@ class Folder:
     @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
+
+    @property
+    def next_start(self) -> int:
+        """The time, in Unix seconds, at which the next process here starts."""
+        return FIRST_START + BETWEEN_STARTS_S * len(self.processes)
 
     def start(self, command: str, agent: Mapping[str, object]) -> Process:
         """Starts `command`, such as "agent run notes", with these AGENT_* variables.
@@ -102,11 +109,10 @@ class Folder:
     def _environ(self) -> dict[str, str]:
         """The learner's environment without anything that would change what an agent does."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
-        start = FIRST_START + BETWEEN_STARTS_S * len(self.processes)
         return {
             **kept,
             **self.unprinted,
-            CLOCK: str(start),
+            CLOCK: str(self.next_start),
             "LABKIT_RUN_IDS": ",".join(RUN_IDS),
             "LABKIT_SESSION": session(),
             # A killed process has said what it would have said in a terminal, line by line.

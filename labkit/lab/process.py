@@ -24,6 +24,7 @@ EXIT_WORDS = {
     1: "unknown task",
     2: "the task failed",
     3: "another process has the task",
+    4: "the run waits for an answer",
     64: "wrong command line or environment",
     65: "bad input",
     66: "not found",

@@ -362,7 +362,8 @@ def _as_typed(command: str) -> str:
 
 def _plan_and_notes(folder: Folder) -> str:
     notes = [name for name in evidence.files(folder) if name.startswith("input/")]
-    return f"plan.json and {notes[0] if len(notes) == 1 else f'{len(notes)} files in input'}"
+    found = notes[0] if len(notes) == 1 else f"{len(notes)} files in input"
+    return f"plan.json and {found}" if (folder.path / "plan.json").exists() else found
 
 
 def _point(link: Path, name: str) -> None:

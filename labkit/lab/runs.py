@@ -1,0 +1,191 @@
+"""Durable runs in a notebook: what left the agent, where it can be killed, every kill in a table.
+
+The agent is `labkit.lab.scenarios.dispatch`, always in a process of its own, so a notebook starts
+and kills it with the usual verbs: `lab.run("dispatch go pump", AGENT_CRASH_AT="boundary:7")`. Each
+process starts a minute after the one before, when any lease of a killed one has expired.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from labkit.chaos.forkserver import ForkServer
+from labkit.chaos.mutants import Mutant, plant, read_mutants
+from labkit.chaos.scenario import scratch
+from labkit.durable import Runner
+from labkit.errors import LabkitError, UsageError, storage_faults
+from labkit.lab import verbs
+from labkit.lab.folder import BETWEEN_STARTS_S, FIRST_START, Folder, fresh_folder, new_directory
+from labkit.lab.scenarios import dispatch
+from labkit.lab.scenarios import places as named_places
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Kill", "Message", "messages", "outbox", "places", "runner", "sweep", "tabulate", "use"]
+
+SCENARIO = "pump"
+PROGRAM = "labkit.lab.scenarios.dispatch"
+FIRST = "labkit.durable labkit.chaos.examples.programs.durable_run labkit.lab.scenarios.places"
+LIMIT_S = 10.0
+ENDS = {0: "SUCCEEDED", 4: "WAITING"}
+AT_ONCE = 2
+
+
+class Message(NamedTuple):
+    """One message as its receiver has it, with what the tool wrote on it."""
+
+    key: str
+    attempt: str
+    text: str
+
+
+class Kill(NamedTuple):
+    """A process killed at one place, and what a second one made of it. `messages` went out."""
+
+    boundary: int
+    place: str
+    ends: str
+    messages: int
+
+
+def messages(folder: Folder | Path) -> list[Message]:
+    """What is in the outbox of a folder, the oldest first. It is no part of the store."""
+    path = (folder.path if isinstance(folder, Folder) else folder) / dispatch.OUTBOX
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [Message(*line.split("  ", 2)) for line in text.splitlines()]
+
+
+def outbox() -> pd.DataFrame:
+    """The messages that have gone out in this folder: key, attempt, text."""
+    import pandas as pd
+
+    return pd.DataFrame(messages(verbs.current_folder()), columns=Message._fields)
+
+
+def runner(owner: str = "you") -> Runner:
+    """A runner in this Python, over the store of this folder: for `await` in a cell.
+
+    Its clock stands still, a minute after the start of the last process. It is closed when the
+    notebook ends. What is to be killed runs in a process: `lab.run`.
+    """
+    current = verbs.current_notebook()
+    folder = current.folder
+    made = dispatch.runner(folder.path, owner, folder.next_start)
+    current.beside[f"runner {len(current.beside)}"] = made.store  # type: ignore[assignment]
+    return made
+
+
+def places(definition: str = "notice", command: str = "go") -> pd.DataFrame:
+    """Where a run that nobody kills could be killed: before what. The index is N of boundary:N."""
+    import pandas as pd
+
+    with _Trials(None) as trials:
+        names = trials.places(definition)
+    return pd.DataFrame({"before": names}).rename_axis("boundary")
+
+
+def use(mutant: str) -> None:
+    """What is started in this folder from now on is the runtime with this difference.
+
+    Raises UsageError for a name that `labkit/chaos/mutants/durable.toml` does not have.
+    """
+    current = verbs.current_notebook()
+    package = _package(_named(mutant), current.root)
+    path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
+    current.folder.unprinted = {**current.folder.unprinted, "PYTHONPATH": path}
+
+
+def sweep(definition: str = "notice", *, mutant: str = "") -> list[Kill]:
+    """One trial for each place: a process is killed there, a second one goes on with the run.
+
+    Real processes and real kills, forked from a helper so that a notebook waits seconds. Raises
+    LabkitError if a kill was asked for and did not come.
+    """
+    with _Trials(_named(mutant) if mutant else None) as trials:
+        names = trials.places(definition)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            each = pool.map(lambda at: trials.kill(definition, *at), enumerate(names))
+            return list(each)
+
+
+def tabulate(kills: Sequence[Kill]) -> pd.DataFrame:
+    """One row for each kill, in the order of the places."""
+    import pandas as pd
+
+    columns = ["boundary", "killed before", "then the run is", "messages"]
+    return pd.DataFrame(kills, columns=columns).set_index("boundary")
+
+
+class _Trials:
+    """Fresh folders in memory, and a helper process for each thread that forks the agents."""
+
+    def __init__(self, mutant: Mutant | None) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="labkit-runs-", dir=scratch())
+        self.root = Path(self._place.name)
+        package = [str(_package(mutant, self.root))] if mutant else []
+        where = os.pathsep.join([*package, *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._environ = {"LABKIT_FIRST": FIRST, "PYTHONPATH": where}
+        self._idle = [ForkServer(self._environ) for _ in range(AT_ONCE)]
+        self._servers = list(self._idle)
+
+    def places(self, definition: str) -> list[str]:
+        """Of one run that nobody kills."""
+        folder = fresh_folder(self.root, "unharmed", SCENARIO).path
+        if code := self._call(folder, 0, "go", "pump", definition, AGENT_PLACES="places"):
+            raise LabkitError(f"not even the run that nobody kills ends well: exit {code}")
+        return (folder / "places").read_text(encoding="utf-8").splitlines()
+
+    def kill(self, definition: str, boundary: int, place: str) -> Kill:
+        folder = fresh_folder(self.root, f"boundary-{boundary}", SCENARIO).path
+        at = f"boundary:{boundary}"
+        first = self._call(folder, 0, "go", "pump", definition, AGENT_CRASH_AT=at)
+        if first != -signal.SIGKILL:
+            raise LabkitError(f"{at} killed nothing, so this table would prove nothing")
+        second = self._call(folder, 1, "go", "pump", definition)
+        return Kill(boundary, place, ENDS.get(second, f"exit {second}"), len(messages(folder)))
+
+    def _call(self, folder: Path, nth: int, *words: str, **agent: str) -> int:
+        usual = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
+        start = {"LABKIT_CLOCK": str(FIRST_START + BETWEEN_STARTS_S * nth)}
+        server = self._idle.pop()
+        try:
+            environ = {**usual, **self._environ, **start, **agent}
+            return server.call([PROGRAM, *words], folder, environ, LIMIT_S)[0]
+        finally:
+            self._idle.append(server)
+
+    def __enter__(self) -> _Trials:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._servers:
+            self._servers.pop().close()
+        self._place.cleanup()
+
+
+def _named(name: str) -> Mutant:
+    known = {mutant.name: mutant for mutant in read_mutants("durable")}
+    if name not in known:
+        raise UsageError(f"no mutant is called {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _package(mutant: Mutant, root: Path) -> Path:
+    """The mutant's package, and in it this lab's agent, which `plant` leaves out."""
+    with storage_faults("cannot copy the runtime"):
+        folder = plant(mutant, new_directory(root, f"runtime-{mutant.name.replace(' ', '-')}"))
+        scenarios = folder / "labkit" / "lab" / "scenarios"
+        scenarios.mkdir(parents=True)
+        for module in (dispatch, named_places):
+            shutil.copy(str(module.__file__), scenarios)
+        for package in (scenarios, scenarios.parent):
+            (package / "__init__.py").touch()
+    return folder

@@ -1,0 +1,226 @@
+"""An agent that tells somebody: a durable run with a tool whose effect nobody may repeat.
+
+    python -m labkit.lab.scenarios.dispatch go RUN [DEFINITION]      create it, start it, or resume
+    python -m labkit.lab.scenarios.dispatch create RUN [DEFINITION]
+    python -m labkit.lab.scenarios.dispatch start RUN      (or resume, or cancel)
+    python -m labkit.lab.scenarios.dispatch resolve RUN retry    (or confirm, reject, fail, cancel)
+
+The definition `notice` asks a model, sends one message, and asks the model again. `dispatch` has
+every kind of step: it reads notes, looks up who is on call, opens a ticket, and sends the message.
+Both work in the current folder. The store is state.db; outbox.txt, tickets.txt and calls.txt lie
+outside it, and no runtime ever reads them.
+
+AGENT_OWNER is who holds the lease. The clock stands where LABKIT_CLOCK puts it, so no lease ends by
+chance. AGENT_HOLD=notify, or the name of another call, waits in that call, its effect done, until
+somebody opens the FIFO `gate`. `places` says where AGENT_CRASH_AT can kill it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from labkit import durable
+from labkit.chaos.examples.programs.durable_run import append
+from labkit.clock import clock
+from labkit.durable import RunResolution
+from labkit.errors import Fatal, LabkitError, UsageError
+from labkit.lab.scenarios.places import Places
+
+__all__ = ["CALLS", "DATABASE", "INPUT", "OUTBOX", "TICKETS", "definition", "main", "runner"]
+
+DATABASE, OUTBOX, TICKETS, CALLS = "state.db", "outbox.txt", "tickets.txt", "calls.txt"
+INPUT = "The pump in hall B has stopped."
+MESSAGE, SENT = f"To Kim: {INPUT}", "Kim was told"
+ENDS = {"CREATED": 0, "SUCCEEDED": 0, "WAITING": 4}  # all others: 2
+TURNS = {
+    "notice": [["notify"]],
+    "dispatch": [["look_up", "open_ticket"], ["notify"]],
+}
+
+
+RESOLUTIONS: dict[str, Callable[..., RunResolution]] = {
+    "retry": RunResolution.retry_step,
+    "confirm": partial(RunResolution.confirm_step, SENT),
+    "reject": partial(RunResolution.reject_step, "NOT_SENT", "Kim was not told."),
+    "fail": RunResolution.fail_run,
+    "cancel": RunResolution.cancel_run,
+}
+
+
+# The agent.
+
+
+class Outside:
+    """What the agent touches in its folder, besides the store: the world, and its witness."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def look_up(self, request: durable.ToolRequest) -> str:
+        """Who is on call. It changes nothing."""
+        who = self._read("input/on-call.txt")
+        await self.called("look_up")
+        return f"{who} is on call"
+
+    async def open_ticket(self, request: durable.ToolRequest) -> str:
+        """A ticket has its key as its number, so a second call finds the first one's."""
+        if request.idempotency_key not in self._read(TICKETS):
+            self._append(TICKETS, f"{request.idempotency_key}  {INPUT}")
+        await self.called("open_ticket")
+        return "the ticket is open"
+
+    async def notify(self, request: durable.ToolRequest) -> str:
+        """The message leaves by one call, and nobody can call it back."""
+        self._append(OUTBOX, f"{request.idempotency_key}  {request.attempt_id}  {MESSAGE}")
+        await self.called("notify")
+        return SENT
+
+    async def read_notes(self) -> str:
+        notes = self._read("input/notes.txt")
+        await self.called("context")
+        return notes
+
+    async def called(self, name: str) -> None:
+        """Counts the call; where AGENT_HOLD names it, waits for the gate."""
+        self._append(CALLS, name)
+        if os.environ.get("AGENT_HOLD") == name:
+            gate = self._folder / "gate"
+            if not gate.exists():
+                os.mkfifo(gate)
+            gate.read_bytes()
+
+    def _append(self, name: str, line: str) -> None:
+        append(str(self._folder / name), line)
+
+    def _read(self, name: str) -> str:
+        path = self._folder / name
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+class Model(durable.ModelAdapter):
+    """Asks for the tools of each turn, and at the end says what became of them."""
+
+    def __init__(self, turns: list[list[str]], outside: Outside) -> None:
+        self._turns, self._outside = turns, outside
+
+    async def generate(self, request: durable.ModelRequest) -> durable.ModelResponse:
+        turn = len(request.turns)
+        await self._outside.called(f"model-{turn + 1}")
+        if turn < len(self._turns):
+            asked = enumerate(self._turns[turn], start=1)
+            calls = (durable.ToolCall(f"call-{turn + 1}-{n}", name) for n, name in asked)
+            return durable.ModelResponse(tool_calls=tuple(calls))
+        seen = [item.content for item in request.context_items]
+        said = [outcome.result or f"not done: {outcome.code}" for outcome in request.tool_outcomes]
+        return durable.ModelResponse("; ".join(seen + said))
+
+
+class Notes(durable.ContextProvider):
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+
+    async def provide(self, request: durable.ContextRequest) -> list[durable.ContextItem]:
+        return [durable.ContextItem("1", await self._outside.read_notes(), "input/notes.txt")]
+
+
+EFFECTS = {
+    "look_up": durable.ToolEffect.READ_ONLY,
+    "open_ticket": durable.ToolEffect.IDEMPOTENT,
+    "notify": durable.ToolEffect.NON_IDEMPOTENT,
+}
+
+
+def definition(
+    name: str, folder: Path, watch: Callable[[Any], Any] = lambda it: it
+) -> durable.AgentDefinition:
+    """Of an agent that works in this folder. Its callables go through `watch`, which may look at
+    each of their calls."""
+    turns, outside = TURNS[name], Outside(folder)
+    tools = [
+        durable.DeterministicTool(tool, effect, getattr(outside, tool))
+        for tool, effect in EFFECTS.items()
+        if any(tool in turn for turn in turns)
+    ]
+    return durable.AgentDefinition.for_adapter(
+        definition_id=name,
+        version="1",
+        instructions="Tell who is on call.",
+        model_adapter=watch(Model(turns, outside)),
+        context_provider=watch(Notes(outside)) if name == "dispatch" else None,
+        tools=map(watch, tools),
+    )
+
+
+def runner(
+    folder: Path = Path(), owner: str = "", start_s: float = 0, places: Places | None = None
+) -> durable.Runner:
+    """A runner of both definitions over the store of the folder: `labkit runs --app` takes it.
+
+    Its clock stands still at `start_s`, or where LABKIT_CLOCK says."""
+    stands_still = durable.FakeClock(datetime.fromtimestamp(start_s or clock()(), UTC))
+    codec = durable.PlaintextPayloadCodec()
+    store: Any = durable.SQLiteRunStore(folder / DATABASE, codec, stands_still)
+    registry = durable.DefinitionRegistry()
+    for name in TURNS:
+        watch = [places.watch_calls] if places else []
+        registry.register(definition(name, folder, *watch))
+    owner = owner or os.environ.get("AGENT_OWNER", "ann")
+    return durable.Runner(registry, places.watch_store(store) if places else store, owner=owner)
+
+
+# The program.
+
+
+async def advance(
+    runner: durable.Runner, command: str, run_id: str, word: str = ""
+) -> durable.RunRecord:
+    """One command, as far as it goes."""
+    if command in ("create", "go"):
+        run = await runner.create_run(word or "notice", "1", INPUT, run_id=run_id)
+        if command == "create" or run.status.is_terminal:
+            return run
+        command = "start" if run.status == "CREATED" else "resume"
+    if command == "resolve":
+        run = await runner.get_run(run_id)
+        said = RESOLUTIONS[word](waiting_step_id=run.waiting_step_id, actor=runner.owner)
+        return await runner.resolve_run(run_id, said, run.version)
+    commands = {"start": runner.start_run, "resume": runner.resume_run, "cancel": runner.cancel_run}
+    return await commands[command](run_id)
+
+
+def require_usage(argv: list[str]) -> None:
+    words: dict[str, Any] = {"create": TURNS, "go": TURNS, "resolve": RESOLUTIONS}
+    known = (*words, "start", "resume", "cancel")
+    fits = len(argv) == (3 if argv[:1] == ["resolve"] else 2) or (
+        len(argv) == 3 and argv[0] in words
+    )
+    if not fits or argv[0] not in known or any(word not in words[argv[0]] for word in argv[2:]):
+        raise UsageError(
+            f"give create or go, RUN and {' or '.join(TURNS)}; start, resume or cancel, and RUN; "
+            f"resolve, RUN and {', '.join(RESOLUTIONS)}"
+        )
+
+
+def main(argv: list[str]) -> int:
+    try:
+        require_usage(argv)
+        places = Places()
+        run = asyncio.run(advance(runner(places=places), *argv))
+        places.come_to("the process ends")
+    except (LabkitError, Fatal) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    at = f", {run.waiting_reason} at {run.waiting_step_id}" if run.waiting_step_id else ""
+    print(f"run {run.run_id} is {run.status}{at}")
+    return ENDS.get(run.status, 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
