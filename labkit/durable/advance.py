@@ -18,7 +18,16 @@ from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
 from labkit.durable.plain import dump, load
 from labkit.durable.records import Change, NewStep, RunStatus, StepAttempt, StepType
-from labkit.durable.recovery import UNCONFIRMED, Last, Next, change_for, decide, kind_of, last_of
+from labkit.durable.recovery import (
+    UNCONFIRMED,
+    UNDECLARED,
+    Last,
+    Next,
+    change_for,
+    decide,
+    kind_of,
+    last_of,
+)
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdateType
@@ -253,15 +262,13 @@ class Advance:
     async def _call(self, work: _Work, kind: str, attempt: StepAttempt) -> None:
         """Dispatches the open attempt and stores how it ended. The lease is looked at last."""
         self._publish(RunUpdateType.STEP_STARTED, attempt, step_type=work.step.step_type)
-        await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
+        if self._live.readers:
+            await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
         self._held.require()
-        async with self._held.renewing():
+        is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, UNDECLARED)
+        async with self._held.renewing():  # a busy store outside a call must find an end
             ended = await attempt_call(
-                lambda: work.call(attempt),
-                work.timeout_s,
-                asserts=work.asserts,
-                is_safe=work.step.step_type is not StepType.TOOL
-                or kind in (tools.ToolEffect.READ_ONLY, tools.ToolEffect.IDEMPOTENT),
+                lambda: work.call(attempt), work.timeout_s, asserts=work.asserts, is_safe=is_safe
             )
         if isinstance(ended, records.Failed):
             await self._fail(kind, attempt, ended)

@@ -63,7 +63,7 @@ class Held:
             yield
         finally:
             renewal.cancel()
-            await asyncio.gather(renewal, return_exceptions=True)
+            await asyncio.wait((renewal,))
 
     async def _renew_for_ever(self) -> None:
         try:

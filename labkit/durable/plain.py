@@ -1,8 +1,7 @@
 """Records as JSON and back, by their annotations: no field is named a second time."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -16,7 +15,7 @@ __all__ = ["build", "damage", "dump", "load"]
 
 def dump(value: Any) -> str:
     """JSON text. Raises TypeError or ValueError for what JSON cannot keep."""
-    return json.dumps(value, default=_plain)
+    return _ENCODE(value)
 
 
 def _plain(value: Any) -> Any:
@@ -27,19 +26,27 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}, which JSON cannot keep")
 
 
+_ENCODE = json.JSONEncoder(default=_plain).encode  # json.dumps makes an encoder for each value
+
+
 def load(kind: Any, text: str) -> Any:
     """`build` of what a store has kept. Raises RunStoreIntegrityError if it is damaged."""
-    with damage():
+    with damage:
         return build(kind, json.loads(text))
 
 
-@contextmanager
-def damage() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, AttributeError, TypeError, KeyError, IndexError) as error:
-        why = f"a row is not as it was written: {type(error).__name__}: {error}"
-        raise RunStoreIntegrityError(f"{why}; restore the file") from error
+class _Damage:
+    """`with` it: an error in reading is damage of the file. No generator: each value has one."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, (ValueError, AttributeError, TypeError, KeyError, IndexError)):
+            why = f"a row is not as it was written: {type(error).__name__}: {error}"
+            raise RunStoreIntegrityError(f"{why}; restore the file") from error
+
+
+damage = _Damage()
 
 
 def build(kind: Any, data: Any) -> Any:

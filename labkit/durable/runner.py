@@ -105,7 +105,7 @@ class Runner:
     async def start_run(self, run_id: str) -> RunRecord:
         """Advances a CREATED run. Raises IllegalRunTransitionError for any other."""
         with self._broadcast(run_id) as live:
-            run = await self.store.get_run(run_id)
+            run = await self.store.summarise_run(run_id)
             if run.status is not RunStatus.CREATED:
                 why = f"run {run_id} is {run.status}; `resume_run` it"
                 raise errors.IllegalRunTransitionError(why)
@@ -118,13 +118,13 @@ class Runner:
         A run that waits for the application is returned as it is. Raises IllegalRunTransitionError
         for a terminal run and LeaseNotHeldError while another advance holds it."""
         with self._broadcast(run_id) as live:
-            run = await self.store.get_run(run_id)
+            run = await self.store.summarise_run(run_id)
             if run.status.is_terminal:
                 raise errors.IllegalRunTransitionError(f"run {run_id} has ended: {run.status}")
             is_there = self.registry.is_registered(run.definition_id, run.definition_version)
             waits_for_definition = run.waiting_reason == records.REASON_DEFINITION_UNAVAILABLE
             if run.status is RunStatus.WAITING and not (waits_for_definition and is_there):
-                return run
+                return await self.store.get_run(run_id)
             if run.status is RunStatus.RUNNING:
                 return await self._advance(run, None, live)
             return await self._advance(run, _RUN_IT if is_there else DEFINITION_GONE, live)
@@ -138,7 +138,7 @@ class Runner:
         answer that does not fit; then nothing has changed."""
         with self._broadcast(run_id) as live:
             if retries := resolution.action is records.ResolutionAction.RETRY_STEP:
-                await self._require_definition(run_id)
+                await self._require_tool(run_id)
             claim = Claim(run_id, self.owner, self._ttl, expected_version)
             inspection = await self._write(lambda: self.store.resolve_run(claim, resolution))
             return await self._go_on(inspection, live, retries=retries)
@@ -148,7 +148,7 @@ class Runner:
 
         No call is made, and one in flight is not killed: what it did is stored first. An effect
         that nobody can prove beats the request: the run WAITs, and the request stays."""
-        run = await self.store.get_run(run_id)
+        run = await self.store.summarise_run(run_id)
         if run.status.is_terminal:
             raise errors.IllegalRunTransitionError(f"run {run_id} is {run.status}: it has ended")
         if run.status is not RunStatus.RUNNING:
@@ -181,13 +181,15 @@ class Runner:
         except Exception as error:
             return Recovered(run_id, None, error)
 
-    async def _require_definition(self, run_id: str) -> None:
-        run = await self.store.get_run(run_id)
-        if not self.registry.is_registered(run.definition_id, run.definition_version):
-            raise errors.ResolutionNotAllowedError(
-                f"RETRY_STEP calls the tool of {run.definition_id} {run.definition_version}, "
-                "which is not registered here"
-            )
+    async def _require_tool(self, run_id: str) -> None:
+        """Raises ResolutionNotAllowedError where the tool of a step to be retried is not here."""
+        found = await self.store.inspect_run(run_id)
+        run, key = found.run, (found.run.definition_id, found.run.definition_version)
+        names = [step.name for step in found.steps if step.step_id == run.waiting_step_id]
+        is_there = self.registry.is_registered(*key)
+        if not (is_there and all(self.registry.resolve(*key).tool(name or "") for name in names)):
+            why = f"RETRY_STEP calls a tool of {' '.join(key)}, which is not registered here"
+            raise errors.ResolutionNotAllowedError(why)
 
     async def _advance(self, run: RunSummary, change: Change | None, live: Broadcast) -> RunRecord:
         claim = Claim(run.run_id, self.owner, self._ttl, run.version)

@@ -27,6 +27,9 @@ class RunStore(Protocol):
     async def get_run(self, run_id: str) -> records.RunRecord:
         """Raises RunNotFoundError."""
 
+    async def summarise_run(self, run_id: str) -> records.RunSummary:
+        """Its metadata alone. Raises RunNotFoundError."""
+
     async def inspect_run(self, run_id: str) -> records.RunInspection:
         """One consistent snapshot. Raises RunNotFoundError."""
 

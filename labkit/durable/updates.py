@@ -40,21 +40,21 @@ class Broadcast:
 
     def __init__(self) -> None:
         self.is_on = False
-        self._readers: list[asyncio.Queue[RunUpdate | None]] = []
+        self.readers: list[asyncio.Queue[RunUpdate | None]] = []
 
     def publish(self, run_id: str, kind: RunUpdateType, now: datetime, **more: Any) -> None:
-        for reader in self._readers:
+        for reader in self.readers:
             reader.put_nowait(RunUpdate(run_id=run_id, update_type=kind, created_at=now, **more))
 
     def close(self) -> None:
         self.is_on = False
-        for reader in self._readers:
+        for reader in self.readers:
             reader.put_nowait(None)
 
     async def read(self) -> AsyncIterator[RunUpdate]:
         """What comes from now on, until the advance ends; nothing if none begins now."""
         reader: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
-        self._readers.append(reader)
+        self.readers.append(reader)
         try:
             await asyncio.sleep(0)  # an advance whose task was made just now begins
             if not self.is_on and reader.empty():
@@ -62,4 +62,4 @@ class Broadcast:
             while (update := await reader.get()) is not None:
                 yield update
         finally:
-            self._readers.remove(reader)
+            self.readers.remove(reader)

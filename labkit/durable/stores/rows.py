@@ -43,7 +43,7 @@ class Rows:
             data[name] = self.open(data[name])
         if data.get("lease_owner", "") is None:
             data["lease_expires_at"] = None
-        with damage():
+        with damage:
             record: _Record = build(kind, data)
         return record
 

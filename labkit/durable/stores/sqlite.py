@@ -175,6 +175,10 @@ class SQLiteRunStore:
         with self._faults():
             return self._rows.read(RunRecord, self._find(run_id, columns="*"))
 
+    async def summarise_run(self, run_id: str) -> RunSummary:
+        with self._faults():
+            return self._rows.read(RunSummary, self._find(run_id))
+
     async def inspect_run(self, run_id: str) -> RunInspection:
         with self._faults():
             db = self._db
@@ -303,7 +307,7 @@ class SQLiteRunStore:
             at, code = change.waiting_step_id, change.error_code
             self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
             self._release(run["run_id"])
-        if change.to.is_terminal:
+        if change.to.is_terminal and change.to is not RunStatus.SUCCEEDED:  # which leaves none open
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
             self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run["run_id"])
         return Receipt(run["version"] + 1, requested)
@@ -434,6 +438,9 @@ class SQLiteRunStore:
         elif step.call:
             attempt, outcome = self._begin(now, run, new), outcome_of(said, step.call)
             self._succeed(now, run, attempt, outcome, action=said.action)
+        else:
+            why = f"step {step.step_id} is no tool's: it has no outcome to confirm or reject"
+            raise errors.ResolutionNotAllowedError(why)
 
     async def request_cancel(
         self, run_id: str, actor: str | None, *, expected_version: int | None
