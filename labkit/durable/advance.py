@@ -138,7 +138,10 @@ class Advance:
 
         async def provide(attempt: StepAttempt) -> str:
             assert provider
-            return dump(list(await provider.provide(ContextRequest(self._run.input))))
+            items = list(await provider.provide(ContextRequest(self._run.input)))
+            if not all(isinstance(item, ContextItem) for item in items):
+                raise TypeError("a context provider returns ContextItems, and this one did not")
+            return dump(items)
 
         step = NewStep("context", StepType.CONTEXT)
         work = _Work(step, provide, None, errors.StepFailure)

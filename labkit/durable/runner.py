@@ -66,8 +66,11 @@ class Runner:
     async def subscribe_run(self, run_id: str) -> AsyncIterator[RunUpdate]:
         """Updates of this runner's advance of the run, from now until it ends."""
         await self.store.get_run(run_id)
-        async for update in self._live.setdefault(run_id, Broadcast()).read():
+        live = self._live.setdefault(run_id, Broadcast())
+        async for update in live.read():
             yield update
+        if not live.is_on and self._live.get(run_id) is live:
+            del self._live[run_id]
 
     # --- commands
 
