@@ -23,7 +23,7 @@ COMMANDS = {
     "open": ("labkit.lab.workbook", "open_command", "copy notebooks into your workbook"),
     "progress": ("labkit.lab.report", "progress_command", "say what is answered and what is next"),
     "reset": ("labkit.lab.workbook", "reset_command", "move your copy aside, make a fresh one"),
-    "runs": ("labkit.durable.command", "main", "list, show, resume or answer durable runs"),
+    "runs": ("labkit.runs", "main", "list, show, resume or answer durable runs"),
 }
 
 _INTERRUPTED, _STORAGE_FAULT = 130, 74

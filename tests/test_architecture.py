@@ -21,7 +21,7 @@ PACKAGE = ROOT / "labkit"
 LAYERS = ["ground", "restart", "durable", "journal", "chaos", "lab", "cli"]
 APART = {"restart", "durable"}
 GROUND = {"errors", "jsonvalues", "files", "database", "crashpoints", "clock", "guard"}
-TOP = {"labkit": "ground", "cli": "cli", "__main__": "cli"}
+TOP = {"labkit": "ground", "cli": "cli", "runs": "cli", "__main__": "cli"}
 BARE = {"ground", "restart", "durable"}  # these layers stand on the standard library
 BARE_EXCEPT = {"durable": {"jsonschema", "httpx", "cryptography", "psycopg"}}
 
