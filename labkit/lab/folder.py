@@ -38,8 +38,8 @@ PROGRAMS = {  # first word of a command: (how a terminal types it, what Python i
 }
 # An agent ignores a variable that it does not know, and a misspelt one would kill nothing.
 SETTINGS = (
-    "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_HOLD", "AGENT_LLM", "AGENT_MAX_ATTEMPTS",
-    "AGENT_OWNER", "AGENT_STEP_DELAY", "AGENT_UNSAFE_EFFECTS",
+    "AGENT_ARTIFACTS", "AGENT_CRASH_AT", "AGENT_DIE_BEFORE", "AGENT_HOLD", "AGENT_LLM",
+    "AGENT_MAX_ATTEMPTS", "AGENT_OWNER", "AGENT_STEP_DELAY", "AGENT_UNSAFE_EFFECTS",
 )  # fmt: skip
 CLOCK = "LABKIT_CLOCK"  # may be given too: a machine whose clock was put back
 
@@ -83,7 +83,7 @@ class Folder:
                 raise UsageError(f"{name} is no setting of an agent; use {', '.join(SETTINGS)}")
         typed, module = PROGRAMS[words[0]]
         given = {name: str(value) for name, value in agent.items()}  # AGENT_STEP_DELAY=60 too
-        settings = (f"{key}={value}" for key, value in given.items())
+        settings = (f"{key}={shlex.quote(value)}" for key, value in given.items())
         with _interrupt_waits() as interrupts:
             started = Process(
                 number=len(self.processes) + 1,

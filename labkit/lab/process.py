@@ -91,10 +91,11 @@ class Process:
         return self._guarded.poll() == -signal.SIGKILL
 
     def runs(self, task: str) -> list[str]:
-        """The `run_id` of each run of the task that this process has begun."""
+        """Each run of the task that this process has begun, by `run_id`; of a durable run each
+        advance, by its owner and epoch, as `ann#2`."""
         found = _ask(
             self._database,
-            "SELECT group_concat(run_id) FROM journal "
+            "SELECT group_concat(coalesce(owner, run_id)) FROM journal "
             "WHERE kind = 'run_started' AND task_id = ? AND seq > ? AND seq <= ?",
             task,
             self._seq_before,

@@ -354,7 +354,7 @@ def _started(process: object) -> Process:
 def _as_typed(command: str) -> str:
     """As a terminal shows it; a long one goes on in a second line, as a shell allows."""
     line = f"$ {command}"
-    settings = re.match(r"\$ (?:[A-Z_]+=\S* )+", line)
+    settings = re.match(r"\$ (?:[A-Z_]+=(?:'[^']*'|\S*) )+", line)
     if len(line) <= COLUMNS or not settings:
         return line
     return f"{settings[0]}\\\n    {line[settings.end() :]}"

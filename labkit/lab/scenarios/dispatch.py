@@ -12,7 +12,7 @@ outside it, and no runtime ever reads them.
 
 AGENT_OWNER is who holds the lease. The clock stands where LABKIT_CLOCK puts it, so no lease ends by
 chance. AGENT_HOLD=notify, or the name of another call, waits in that call, its effect done, until
-somebody opens the FIFO `gate`. `places` says where AGENT_CRASH_AT can kill it.
+somebody opens the FIFO `gate`. `places` says where and how it can be killed.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def main(argv: list[str]) -> int:
         require_usage(argv)
         places = Places()
         run = asyncio.run(advance(runner(places=places), *argv))
-        places.come_to("the process ends")
+        places.end()
     except (LabkitError, Fatal) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code

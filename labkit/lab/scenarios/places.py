@@ -1,7 +1,8 @@
 """Where a durable run can be killed, in words: before each transaction, before each call.
 
-AGENT_CRASH_AT=boundary:N dies before the N-th of them, counted from 0 in each process. With
-AGENT_PLACES=FILE all of them are written down, in words, a line each.
+AGENT_DIE_BEFORE="notify is called" dies there, the first time that a process comes to it;
+AGENT_CRASH_AT=boundary:N before the N-th of all of them, counted from 0 in each process. With
+AGENT_PLACES=FILE they are written down, a line each.
 
 Between two neighbours nothing happens that anybody could see. What lies after a call is the place
 before the transaction that stores its result.
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sqlite3
 from typing import Any
 
 from labkit.chaos.examples.programs.durable_run import Boundaries, append
+from labkit.errors import UsageError
 
 __all__ = ["Places"]
 
@@ -32,7 +35,7 @@ class Places(Boundaries):
     def __init__(self) -> None:
         super().__init__()
         self._doing, self._begun = "", 0
-        self._file = os.environ.get("AGENT_PLACES")
+        self._file, self._asked = os.environ.get("AGENT_PLACES"), os.environ.get("AGENT_DIE_BEFORE")
         connect = sqlite3.connect
 
         def traced(*args: Any, **options: Any) -> sqlite3.Connection:
@@ -46,7 +49,16 @@ class Places(Boundaries):
         """Dies here if this is the place that was asked for."""
         if self._file:
             append(self._file, place)
+        if place == self._asked:
+            os.kill(os.getpid(), signal.SIGKILL)
         self.reach()
+
+    def end(self) -> None:
+        """Raises UsageError if this process lives though it was asked to die: a typo must not look
+        like a survived crash."""
+        self.come_to("the process ends")
+        if asked := self._asked or os.environ.get("AGENT_CRASH_AT"):
+            raise UsageError(f"this process never came to {asked!r}; it was not killed")
 
     def watch_calls(self, inner: object) -> Any:
         return _Watched(inner, self._before_call)
