@@ -9,6 +9,7 @@ witness.
 from __future__ import annotations
 
 import json
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -183,6 +184,18 @@ def test_a_run_that_is_lost_is_broken(start: Workshop) -> None:
 def test_a_kill_that_is_not_delivered_shows_nothing(start: Workshop) -> None:
     report = strike_all(start, [Point(f"{BOUNDARY}:999")])
     assert (report.delivered, report.count(UNKNOWN), report.exit_code) == (0, 1, 2)
+
+
+def test_a_call_that_kills_its_process_each_time_has_an_end(start: Workshop) -> None:
+    """Attempts are counted in the store: no restart begins to count anew."""
+    with start.open() as trial:
+        codes = [trial.call(trial.scenario.run, FAULT="in-model").code for _ in range(4)]
+        stored = look(trial.folder)
+        calls = (trial.folder / "calls").read_text("utf-8").splitlines()
+    assert codes == [-signal.SIGKILL] * 3 + [2]
+    assert stored.status == "FAILED"
+    assert calls == ["model-1"] * 3
+    assert list(torn(stored)) == []
 
 
 # Who sleeps through the end of its lease.

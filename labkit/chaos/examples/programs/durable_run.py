@@ -7,7 +7,7 @@
 A process goes on where the last one was killed, and answers a run that waits: it looks whether the
 message has gone out, unless it was told what to answer. `leave` makes a run that waits, or one that
 was abandoned in a call. The environment says more: AGENT=long has context and tools of every kind,
-FAULT=lost loses the answer of each message, HOLD is a FIFO that a message waits for.
+FAULT=lost loses the answer of each message, HOLD is a FIFO that the first message waits for.
 
 What it does is counted outside the store, in the working directory:
 
@@ -129,7 +129,7 @@ async def send(request: durable.ToolRequest) -> str:
     if FAULT == "unsent":
         raise ConnectionError("no connection")
     append("witness", f"{request.idempotency_key} {request.attempt_id}")
-    if gate := os.environ.get("HOLD"):
+    if gate := os.environ.pop("HOLD", ""):
         with open(gate, "rb") as held:
             held.read()
     die_in("in-tool")
