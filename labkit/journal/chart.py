@@ -106,8 +106,8 @@ class Chart(NamedTuple):
             _count(len(self.bars), "attempt") + (f" ({attempts})" if attempts else ""),
             _plural(seen["recovery"], "recovery", "recoveries"),
         ]
-        words = (*_SEEN_IN_RUNS, WITHOUT_ENTRY, KILLED, AT_WORK)
-        parts += [f"{seen[word]} {word}" for word in words if seen[word]]
+        parts += [_plural(seen[word], *name) for word, name in _SEEN_IN_RUNS.items() if seen[word]]
+        parts += [f"{seen[word]} {word}" for word in (WITHOUT_ENTRY, KILLED, AT_WORK) if seen[word]]
         more = f" {self.cap_sentence}" if self.hidden else ""
         return f"Timeline of {self.subject} ({self.standing}): {', '.join(parts)}.{more}"
 
@@ -289,7 +289,11 @@ _MARK_OF = {
     "run_resolved": "resolution",
     "cancel_requested": "cancel requested",
 }
-_SEEN_IN_RUNS = ("resolution", "cancel requested", "waiting")
+_SEEN_IN_RUNS = {
+    "resolution": ("resolution", "resolutions"),
+    "cancel requested": ("request to cancel", "requests to cancel"),
+    "waiting": ("wait", "waits"),
+}
 
 
 def _count(number: int, word: str) -> str:
