@@ -195,6 +195,15 @@ class World:
             await runner.start_run("r")
         return await self.expire()
 
+    async def abandon(self, run_id: str = "r") -> RunRecord:
+        """A run whose process is killed as soon as it has the lease, which is valid still."""
+        process = Process(self.open(), after=1)
+        runner = self.runner(self.agent(), owner="another", store=process)
+        await self.create(self.runner(self.agent()), run_id)
+        with pytest.raises(Killed):
+            await runner.start_run(run_id)
+        return await runner.get_run(run_id)
+
     async def expire(self, run_id: str = "r") -> RunRecord:
         """To the moment at which the run is nobody's any more."""
         run = await self.store.get_run(run_id)

@@ -147,6 +147,14 @@ async def test_a_run_whose_runner_is_dead_but_not_expired_is_cancelled_by_the_ne
 
 
 @in_loop
+async def test_a_stale_version_takes_nothing_from_an_abandoned_run(world: World) -> None:
+    await world.crash(lambda process: world.agent(answers=(process.die,)))
+    async with world.unchanged():
+        with pytest.raises(StaleRunVersionError):
+            await world.runner(world.agent()).cancel_run("r", expected_version=1)
+
+
+@in_loop
 async def test_it_needs_no_definition(world: World) -> None:
     await world.crash(lambda process: world.agent(answers=(process.die,)))
     waiting = await world.runner().resume_run("r")

@@ -37,8 +37,6 @@ from tests.durable.kit import (
     DONE,
     SEND,
     Gate,
-    Killed,
-    Process,
     World,
     asks,
     at,
@@ -299,6 +297,33 @@ async def test_two_runs_with_the_same_step_ids_stay_apart(world: World) -> None:
     assert "sent" in results[1]
 
 
+@in_loop
+async def test_many_runs_at_once(world: World) -> None:
+    runner = world.runner(world.agent())
+    names = [f"run-{n}" for n in range(20)]
+    for name in names:
+        await world.create(runner, name)
+    ended = await asyncio.gather(*map(runner.start_run, names))
+    assert [run.status for run in ended] == [RunStatus.SUCCEEDED] * 20
+    assert sorted(line.split()[1] for line in world.witness.lines if line.startswith("send")) == (
+        sorted(f"{name}:{SEND}" for name in names)
+    )
+
+
+@in_loop
+async def test_a_tool_may_run_an_agent_and_ask_for_the_end_of_its_own_run(world: World) -> None:
+    inner = world.runner(world.agent(answers=("inner",)))
+
+    async def delegate(request: Any) -> str:
+        await world.create(inner, "inner")
+        await inner.cancel_run("r")
+        return (await inner.start_run("inner")).output or ""
+
+    ended = await world.run(delegate)
+    assert (ended.status, (await inner.get_run("inner")).output) == (RunStatus.CANCELLED, "inner")
+    assert "inner" in (await world.inspect()).checkpoints[1].output
+
+
 # --- what each command refuses, in each status
 
 Command = Callable[[Runner, int], Awaitable[Any]]
@@ -310,16 +335,6 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-async def abandon(world: World, run_id: str = "r") -> RunRecord:
-    """The process is killed as soon as it has the lease."""
-    process = Process(world.open(), after=1)
-    runner = world.runner(world.agent(), owner="another", store=process)
-    await world.create(world.runner(world.agent()), run_id)
-    with pytest.raises(Killed):
-        await runner.start_run(run_id)
-    return await runner.get_run(run_id)
-
-
 async def bring(world: World, status: str) -> RunRecord:
     """A run in that status; RUNNING is abandoned with its lease still valid."""
     runner = world.runner(world.agent())
@@ -328,7 +343,7 @@ async def bring(world: World, status: str) -> RunRecord:
     if status == "FAILED":
         return await world.run(ValueError("no"), effect=ToolEffect.READ_ONLY)
     if status == "RUNNING":
-        return await abandon(world)
+        return await world.abandon()
     run = await world.create(runner)
     if status == "SUCCEEDED":
         return await runner.start_run("r")
@@ -453,89 +468,6 @@ def test_every_error_is_of_one_tree() -> None:
     assert len(errors) >= 15
     assert [error for error in errors if not issubclass(error, LabkitError)] == []
     assert not any(issubclass(error, RuntimeError) for error in errors)
-
-
-# --- lists, and the recovery of all
-
-
-@in_loop
-async def test_the_list_of_runs_by_status_definition_and_lease(world: World) -> None:
-    runner = world.runner(world.agent(), world.agent(definition_id="sales"))
-    await world.create(runner, "a")
-    await world.create(runner, "b")
-    await runner.create_run("sales", "1.0", "x", run_id="c")
-    await runner.start_run("b")
-    await bring(world, "RUNNING")
-
-    async def ids(**of: Any) -> list[str]:
-        return [run.run_id for run in await runner.list_runs(**of)]
-
-    assert await ids() == ["a", "b", "c", "r"]
-    assert await ids(limit=2, after="a") == ["b", "c"]
-    assert await ids(status=RunStatus.CREATED) == ["a", "c"]
-    assert await ids(definition_id="sales") == ["c"]
-    assert await ids(lease="expired") == []
-    world.clock.advance(30)
-    assert await ids(lease="expired") == ["r"]
-
-
-@in_loop
-async def test_recover_all_resumes_what_nobody_holds_and_nothing_else(world: World) -> None:
-    runner = world.runner(world.agent())
-    for name in ("created", "ended"):
-        await world.create(runner, name)
-    await runner.start_run("ended")
-    await bring(world, "RUNNING")
-    assert await runner.recover_all() == []  # its lease is valid
-    world.clock.advance(30)
-    [found] = await runner.recover_all()
-    assert (found.run_id, found.error) == ("r", None)
-    assert found.run is not None
-    assert found.run.status is RunStatus.SUCCEEDED
-    assert (await runner.get_run("created")).status is RunStatus.CREATED
-
-
-OF_B = "WHERE run_id = 'b'"
-DAMAGES = {
-    "its input cannot be read": f"UPDATE runs SET input = x'00' {OF_B}",
-    "its checkpoint is cut off": f"""UPDATE attempts
-        SET output = CAST('plaintext:"{{\\"content"' AS BLOB) {OF_B}""",
-    "its checkpoint is no answer": f"""UPDATE attempts
-        SET output = CAST('plaintext:"{{}}"' AS BLOB) {OF_B}""",
-}
-
-
-async def killed_in_its_tool(world: World, run_id: str) -> None:
-    process = Process(world.open())
-    agent = world.agent(process.die, effect=ToolEffect.IDEMPOTENT)
-    runner = world.runner(agent, store=process)
-    await world.create(runner, run_id)
-    with pytest.raises(Killed):
-        await runner.start_run(run_id)
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@in_loop
-async def test_one_bad_run_does_not_stop_the_others(world: World, damage: str) -> None:
-    for name in ("a", "b", "c"):
-        await killed_in_its_tool(world, name)
-    world.store._db.execute(DAMAGES[damage])
-    world.clock.advance(30)
-    found = await world.runner(world.agent()).recover_all()
-    assert [each.run_id for each in found] == ["a", "b", "c"]
-    assert isinstance(found[1].error, RunStoreIntegrityError)
-    others = [each.run.status for each in (found[0], found[2]) if each.run]
-    assert others == [RunStatus.SUCCEEDED, RunStatus.SUCCEEDED]
-
-
-@in_loop
-async def test_recover_all_takes_so_many_at_a_time(world: World) -> None:
-    runner = world.runner(world.agent())
-    for name in ("a", "b", "c"):
-        await abandon(world, name)
-    world.clock.advance(30)
-    assert [each.run_id for each in await runner.recover_all(limit=2)] == ["a", "b"]
-    assert [each.run_id for each in await runner.recover_all()] == ["c"]
 
 
 # --- the states of steps

@@ -146,3 +146,17 @@ async def test_a_resolution_whose_task_is_cancelled(world: World) -> None:
         await task
     assert (await world.store.get_run("r")).lease_owner is None
     assert (await world.runner(world.agent()).resume_run("r")).status is RunStatus.SUCCEEDED
+
+
+@in_loop
+async def test_a_resumption_whose_task_is_cancelled(world: World) -> None:
+    await world.crash(lambda process: world.agent(answers=(process.die,)))
+    gate = Gate()
+    task = asyncio.create_task(world.runner(world.agent(answers=(gate,))).resume_run("r"))
+    await gate.entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await world.store.get_run("r")).lease_owner is None
+    assert (await world.runner(world.agent()).resume_run("r")).status is RunStatus.SUCCEEDED
+    assert [attempt.number for attempt in (await world.inspect()).attempts][:3] == [1, 2, 3]

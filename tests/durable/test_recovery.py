@@ -361,6 +361,28 @@ async def test_a_recovery_that_is_killed_is_recovered(world: World, effect: Tool
     assert world.witness.count("send") == calls + (not waits)
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+@in_loop
+async def test_a_failure_is_stored_together_with_what_follows_from_it(
+    world: World, side: str
+) -> None:
+    """Killed on either side of that write: an open attempt, or WAITING with nothing to recover."""
+    process = Process(world.open(), **{side: 5})
+    await world.create(world.runner(world.agent()))
+    with pytest.raises(Killed):
+        await world.runner(world.agent(OSError("?")), store=process).start_run("r")
+    run = await world.store.get_run("r")
+    last = (await world.inspect()).attempts[-1]
+    if side == "before":
+        assert (run.status, last.status) == (RunStatus.RUNNING, StepStatus.RUNNING)
+        await world.expire()
+        run = await resume(world)
+    else:
+        assert (last.classification, run.lease_owner) == ("UNCERTAIN", None)
+    assert (run.status, run.waiting_step_id) == (RunStatus.WAITING, SEND)
+    assert world.witness.count("send") == 1
+
+
 # --- the same for every write and every call, found by counting
 
 LOOK = "model-1.tool-2"
