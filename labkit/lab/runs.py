@@ -48,12 +48,14 @@ class Message(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """A process killed at one place, and what a second one made of it. `messages` went out."""
+    """A process killed at one place, and what a second one made of it. `messages` went out, and
+    `calls` were made by both."""
 
     boundary: int
     place: str
     ends: str
     messages: int
+    calls: tuple[str, ...] = ()
 
 
 def messages(folder: Folder | Path) -> list[Message]:
@@ -121,7 +123,12 @@ def tabulate(kills: Sequence[Kill]) -> pd.DataFrame:
     import pandas as pd
 
     columns = ["boundary", "killed before", "then the run is", "messages"]
-    return pd.DataFrame(kills, columns=columns).set_index("boundary")
+    return pd.DataFrame([kill[:4] for kill in kills], columns=columns).set_index("boundary")
+
+
+def _calls(folder: Path) -> tuple[str, ...]:
+    path = folder / dispatch.CALLS
+    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
 
 
 class _Trials:
@@ -150,7 +157,8 @@ class _Trials:
         if first != -signal.SIGKILL:
             raise LabkitError(f"{at} killed nothing, so this table would prove nothing")
         second = self._call(folder, 1, "go", "pump", definition)
-        return Kill(boundary, place, ENDS.get(second, f"exit {second}"), len(messages(folder)))
+        ends, sent = ENDS.get(second, f"exit {second}"), len(messages(folder))
+        return Kill(boundary, place, ends, sent, _calls(folder))
 
     def _call(self, folder: Path, nth: int, *words: str, **agent: str) -> int:
         usual = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}

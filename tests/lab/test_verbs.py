@@ -297,7 +297,9 @@ def test_an_agent_speaks_under_the_name_that_is_shown(begun: Path) -> None:
 
 
 def test_the_settings_are_those_that_the_agent_reads() -> None:
-    sources = Path(verbs.__file__).parents[1].joinpath("restart").glob("*.py")
+    package = Path(verbs.__file__).parents[1]
+    durable = (package / "lab" / "scenarios" / f"{name}.py" for name in ("dispatch", "places"))
+    sources = [*package.joinpath("restart").glob("*.py"), *durable]
     read = {name for path in sources for name in re.findall(r"AGENT_[A-Z_]+", path.read_text())}
     assert set(SETTINGS) == read
 

@@ -10,6 +10,11 @@ every kind of step: it reads notes, looks up who is on call, opens a ticket, and
 Both work in the current folder. The store is state.db; outbox.txt, tickets.txt and calls.txt lie
 outside it, and no runtime ever reads them.
 
+What a process registers can differ from what the one before it did: AGENT_DECLARE=notify=READ_ONLY
+gives a tool another effect, AGENT_VERSION another version, AGENT_BUDGET is how many model attempts
+a run may make, and AGENT_TOOLS names a file whose functions stand in for the tools of their names.
+AGENT_NOTES is the file that is read in place of input/notes.txt.
+
 AGENT_OWNER is who holds the lease. The clock stands where LABKIT_CLOCK puts it, so no lease ends by
 chance. AGENT_HOLD=notify, or the name of another call, waits in that call, its effect done, until
 somebody opens the FIFO `gate`. `places` says where and how it can be killed.
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import runpy
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -83,7 +89,7 @@ class Outside:
         return SENT
 
     async def read_notes(self) -> str:
-        notes = self._read("input/notes.txt")
+        notes = self._read(os.environ.get("AGENT_NOTES", "input/notes.txt"))
         await self.called("context")
         return notes
 
@@ -105,7 +111,8 @@ class Outside:
 
 
 class Model(durable.ModelAdapter):
-    """Asks for the tools of each turn, and at the end says what became of them."""
+    """Asks for the tools of each turn, and at the end says what became of them. If it was shown
+    notes and they say of no stop, it asks for nothing."""
 
     def __init__(self, turns: list[list[str]], outside: Outside) -> None:
         self._turns, self._outside = turns, outside
@@ -113,11 +120,13 @@ class Model(durable.ModelAdapter):
     async def generate(self, request: durable.ModelRequest) -> durable.ModelResponse:
         turn = len(request.turns)
         await self._outside.called(f"model-{turn + 1}")
+        seen = [item.content for item in request.context_items]
+        if seen and "stopped" not in " ".join(seen):
+            return durable.ModelResponse("Nothing to do.")
         if turn < len(self._turns):
             asked = enumerate(self._turns[turn], start=1)
             calls = (durable.ToolCall(f"call-{turn + 1}-{n}", name) for n, name in asked)
             return durable.ModelResponse(tool_calls=tuple(calls))
-        seen = [item.content for item in request.context_items]
         said = [outcome.result or f"not done: {outcome.code}" for outcome in request.tool_outcomes]
         return durable.ModelResponse("; ".join(seen + said))
 
@@ -143,19 +152,39 @@ def definition(
     """Of an agent that works in this folder. Its callables go through `watch`, which may look at
     each of their calls."""
     turns, outside = TURNS[name], Outside(folder)
+    handlers = learned(folder)
     tools = [
-        durable.DeterministicTool(tool, effect, getattr(outside, tool))
-        for tool, effect in EFFECTS.items()
+        durable.DeterministicTool(tool, effect, handlers.get(tool) or getattr(outside, tool))
+        for tool, effect in (EFFECTS | declared()).items()
         if any(tool in turn for turn in turns)
     ]
     return durable.AgentDefinition.for_adapter(
         definition_id=name,
-        version="1",
+        version=version(),
         instructions="Tell who is on call.",
+        model_execution_budget=durable.ModelExecutionBudget(
+            run_max_attempts=int(os.environ.get("AGENT_BUDGET", "8"))
+        ),
         model_adapter=watch(Model(turns, outside)),
         context_provider=watch(Notes(outside)) if name == "dispatch" else None,
         tools=map(watch, tools),
     )
+
+
+def version() -> str:
+    return os.environ.get("AGENT_VERSION", "1")
+
+
+def declared() -> dict[str, durable.ToolEffect]:
+    """What AGENT_DECLARE says: TOOL=EFFECT, with commas between them."""
+    pairs = (pair.split("=") for pair in os.environ.get("AGENT_DECLARE", "").split(",") if pair)
+    return {tool: durable.ToolEffect(effect) for tool, effect in pairs}
+
+
+def learned(folder: Path) -> dict[str, Any]:
+    """The functions of the file AGENT_TOOLS, by name."""
+    file = os.environ.get("AGENT_TOOLS")
+    return runpy.run_path(str(folder / file)) if file else {}
 
 
 def runner(
@@ -183,7 +212,7 @@ async def advance(
 ) -> durable.RunRecord:
     """One command, as far as it goes."""
     if command in ("create", "go"):
-        run = await runner.create_run(word or "notice", "1", INPUT, run_id=run_id)
+        run = await runner.create_run(word or "notice", version(), INPUT, run_id=run_id)
         if command == "create" or run.status.is_terminal:
             return run
         command = "start" if run.status == "CREATED" else "resume"
@@ -217,8 +246,11 @@ def main(argv: list[str]) -> int:
     except (LabkitError, Fatal) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    at = f", {run.waiting_reason} at {run.waiting_step_id}" if run.waiting_step_id else ""
-    print(f"run {run.run_id} is {run.status}{at}")
+    why = (
+        f", {run.waiting_reason or run.error_code}" if run.waiting_reason or run.error_code else ""
+    )
+    at = f" at {run.waiting_step_id}" if run.waiting_step_id else ""
+    print(f"run {run.run_id} is {run.status}{why}{at}")
     return ENDS.get(run.status, 2)
 
 
