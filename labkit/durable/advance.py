@@ -11,23 +11,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from labkit.durable import errors, model, records, tools
+from labkit.durable import errors, model, records, recovery, tools
 from labkit.durable.calls import attempt_call
 from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
 from labkit.durable.plain import dump, load
 from labkit.durable.records import Change, NewStep, RunStatus, StepAttempt, StepType
-from labkit.durable.recovery import (
-    UNCONFIRMED,
-    UNDECLARED,
-    Last,
-    Next,
-    change_for,
-    decide,
-    kind_of,
-    last_of,
-)
+from labkit.durable.recovery import Last, Next, change_for, decide, kind_of, last_of
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdateType
@@ -99,7 +90,10 @@ class Advance:
         if not (attempt := self.open_attempt):
             return
         step = self._steps[attempt.step_id]
-        kind, code = kind_of(step.step_type, step.name, self._snapshot), UNCONFIRMED[step.step_type]
+        kind, code = (
+            kind_of(step.step_type, step.name, self._snapshot),
+            recovery.UNCONFIRMED[step.step_type],
+        )
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
         failed = records.Failed(errors.FailureClassification.UNCERTAIN, code, why)
@@ -215,8 +209,6 @@ class Advance:
         work = _Work(step, invoke, timeout_s, errors.ToolFailure)
         return await self._result_of(work, tools.ToolOutcome, tool is not None)
 
-    # --- one step
-
     async def _result_of(
         self, work: _Work, kind_of_result: type[_Result], is_callable: bool = True
     ) -> _Result:
@@ -268,7 +260,7 @@ class Advance:
         if self._live.readers:
             await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
         self._held.require()
-        is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, UNDECLARED)
+        is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, recovery.UNDECLARED)
         async with self._held.renewing():  # a busy store outside a call must find an end
             ended = await attempt_call(
                 lambda: work.call(attempt), work.timeout_s, asserts=work.asserts, is_safe=is_safe

@@ -1,7 +1,7 @@
 """Definitions in code, and where their callables stay."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from labkit.durable.context import ContextProvider
@@ -10,10 +10,12 @@ from labkit.durable.model import ModelAdapter
 from labkit.durable.plain import build, dump
 from labkit.durable.snapshot import DefinitionSnapshot, ModelExecutionBudget, RetryPolicy
 from labkit.durable.tools import Tool
+from labkit.errors import ensure
 
 __all__ = ["AgentDefinition", "DefinitionRegistry"]
 
 DEFAULT_BUDGET = ModelExecutionBudget()
+_AS_DECLARED = [field.name for field in fields(DefinitionSnapshot)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,10 @@ class AgentDefinition:
 
     def __post_init__(self) -> None:
         names = [tool.name for tool in self.tools]
-        if len(set(names)) < len(names):
-            raise DefinitionError(f"two tools of one name among {', '.join(names)}")
-        if not (self.definition_id and self.version):
-            raise DefinitionError("a definition needs an id and a version")
+        twice = DefinitionError(f"two tools of one name among {', '.join(names)}")
+        ensure(len(set(names)) == len(names), twice)
+        named = self.definition_id and self.version
+        ensure(named, DefinitionError("a definition needs an id and a version"))
 
     @classmethod
     def for_adapter(cls, **fields: Any) -> Self:
@@ -50,7 +52,7 @@ class AgentDefinition:
     def frozen_snapshot(self) -> DefinitionSnapshot:
         """Raises DefinitionError for a declaration that JSON cannot keep."""
         made = DefinitionSnapshot(
-            **{name: getattr(self, name) for name in _DECLARED},
+            **{name: getattr(self, name) for name in _AS_DECLARED if hasattr(self, name)},
             has_context_provider=self.context_provider is not None,
             tool_declarations=tuple(tool.declaration() for tool in self.tools),
         )
@@ -59,12 +61,6 @@ class AgentDefinition:
         except (TypeError, ValueError, RecursionError) as error:
             raise DefinitionError(f"definition {self.definition_id}: {error}") from error
         return snapshot
-
-
-_DECLARED = (
-    "definition_id", "version", "instructions", "retry_policy", "model_execution_budget",
-    "model_timeout_s",
-)  # fmt: skip
 
 
 class DefinitionRegistry:
@@ -76,8 +72,8 @@ class DefinitionRegistry:
     def register(self, definition: AgentDefinition) -> None:
         """Raises DefinitionConflictError if that id and version is there already."""
         key = (definition.definition_id, definition.version)
-        if key in self._definitions:
-            raise DefinitionConflictError(f"{key[0]} {key[1]} is registered; give a new version")
+        why = f"{key[0]} {key[1]} is registered; give a new version"
+        ensure(key not in self._definitions, DefinitionConflictError(why))
         self._definitions[key] = definition
 
     def resolve(self, definition_id: str, version: str) -> AgentDefinition:

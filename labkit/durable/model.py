@@ -10,6 +10,7 @@ from labkit.durable.context import ContextItem
 from labkit.durable.errors import FailureClassification, ModelFailure
 from labkit.durable.records import ConversationMessage
 from labkit.durable.tools import ToolCall, ToolDeclaration, ToolOutcome
+from labkit.errors import ensure
 
 __all__ = [
     "ModelAdapter", "ModelDelta", "ModelRequest", "ModelResponse", "ModelTurn",
@@ -81,23 +82,21 @@ def violation(what: str) -> ModelFailure:
 
 def require_contract(response: Any, tools: Collection[str]) -> ModelResponse:
     """The response, if a run can go on from it. Raises ModelFailure, PERMANENT, if it cannot."""
-    if not isinstance(response, ModelResponse):
-        raise violation(f"the adapter returned a {type(response).__name__}, no ModelResponse")
-    calls = response.tool_calls
-    if response.content is None and not calls:
-        raise violation("the response has neither content nor tool calls")
-    if not (response.content is None or isinstance(response.content, str)):
-        raise violation(f"the content is a {type(response.content).__name__}, no text")
-    if len({call.call_id for call in calls}) < len(calls) or not all(c.call_id for c in calls):
-        raise violation("a call id is blank, or given twice in one response")
+    kind = type(response).__name__
+    ensure(isinstance(response, ModelResponse), violation(f"a {kind} is no ModelResponse"))
+    content, calls = response.content, response.tool_calls
+    is_text = isinstance(content, str) or (content is None and calls)
+    ensure(is_text, violation("the response has neither a text nor tool calls"))
+    ids = {call.call_id for call in calls}
+    ensure(len(ids) == len(calls) and all(ids), violation("a call id is blank, or given twice"))
     for call in calls:
-        if call.tool_name not in tools:
-            raise violation(
-                f"no tool {call.tool_name!r:.60}; there is {', '.join(tools) or 'none'}"
-            )
-        if not _is_object(call.arguments):
-            raise violation(f"the arguments of {call.tool_name} are no JSON object")
-    return response
+        there = ", ".join(tools) or "none"
+        ensure(
+            call.tool_name in tools, violation(f"no tool {call.tool_name!r:.60}; there: {there}")
+        )
+        why = f"the arguments of {call.tool_name} are no JSON object"
+        ensure(_is_object(call.arguments), violation(why))
+    return response  # type: ignore[no-any-return]
 
 
 def _is_object(text: str) -> bool:

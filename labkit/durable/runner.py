@@ -15,7 +15,7 @@ from labkit.durable.records import Change, Claim, RunInspection, RunRecord, RunS
 from labkit.durable.resolution import RunResolution
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdate, RunUpdateType
-from labkit.errors import BadInput, LabkitError
+from labkit.errors import BadInput, LabkitError, ensure
 
 __all__ = ["DEFAULT_LEASE_TTL", "Recovered", "Runner"]
 
@@ -49,8 +49,6 @@ class Runner:
         self.owner, self._ttl = owner or f"runner-{uuid4().hex}", lease_ttl
         self._live: dict[str, Broadcast] = {}
 
-    # --- reading
-
     async def get_run(self, run_id: str) -> RunRecord:
         """Raises RunNotFoundError."""
         return await self.store.get_run(run_id)
@@ -72,8 +70,6 @@ class Runner:
         if not live.is_on and self._live.get(run_id) is live:
             del self._live[run_id]
 
-    # --- commands
-
     async def create_run(
         self,
         definition_id: str,
@@ -87,10 +83,10 @@ class Runner:
 
         The same `run_id` with an equal request gives the stored run. Raises DuplicateRunError for
         another request, DefinitionNotFoundError, and ValueError for a blank id."""
-        if run_id is not None and not run_id.strip():
-            raise ValueError("run_id is blank; leave it out to get a new one")
-        if not isinstance(input, str):
-            raise BadInput(f"the input is a {type(input).__name__}; a run takes a text")
+        blank = ValueError("run_id is blank; leave it out to get a new one")
+        ensure(run_id is None or run_id.strip(), blank)
+        kind = type(input).__name__
+        ensure(isinstance(input, str), BadInput(f"the input is a {kind}; a run takes a text"))
         definition = self.registry.resolve(definition_id, version)
         now = self.store.clock.now()
         run = RunRecord(
@@ -109,9 +105,8 @@ class Runner:
         """Advances a CREATED run. Raises IllegalRunTransitionError for any other."""
         with self._broadcast(run_id) as live:
             run = await self.store.summarise_run(run_id)
-            if run.status is not RunStatus.CREATED:
-                why = f"run {run_id} is {run.status}; `resume_run` it"
-                raise errors.IllegalRunTransitionError(why)
+            why = f"run {run_id} is {run.status}; `resume_run` it"
+            ensure(run.status is RunStatus.CREATED, errors.IllegalRunTransitionError(why))
             self.registry.resolve(run.definition_id, run.definition_version)
             return await self._advance(run, _RUN_IT, live)
 
@@ -175,8 +170,6 @@ class Runner:
         is reported and does not stop the others."""
         runs = await self.store.list_runs(records.RunFilter(lease="expired", limit=limit))
         return list(await asyncio.gather(*(self._recover(run.run_id) for run in runs)))
-
-    # --- what the commands stand on
 
     async def _recover(self, run_id: str) -> Recovered:
         try:

@@ -79,10 +79,10 @@ class ToolOutcome:
 
 def require_outcome(outcome: object, call: ToolCall) -> ToolOutcome:
     """Raises TypeError for what is no outcome of exactly this call: nobody knows what happened."""
-    if not isinstance(outcome, ToolOutcome):
-        raise TypeError(f"{call.tool_name} returned a {type(outcome).__name__}, no ToolOutcome")
-    if (outcome.call_id, outcome.tool_name) != (call.call_id, call.tool_name):
-        raise TypeError(f"{call.tool_name} returned the outcome of another call")
+    key = (getattr(outcome, "call_id", None), getattr(outcome, "tool_name", None))
+    if not isinstance(outcome, ToolOutcome) or key != (call.call_id, call.tool_name):
+        kind = type(outcome).__name__
+        raise TypeError(f"{call.tool_name} returned a {kind}, no ToolOutcome of this very call")
     return outcome
 
 
@@ -119,7 +119,6 @@ class Tool(ABC):
     async def invoke(self, request: ToolRequest) -> ToolOutcome: ...
 
     def declaration(self) -> ToolDeclaration:
-        return ToolDeclaration(**{field.name: getattr(self, field.name) for field in _DECLARED})
-
-
-_DECLARED = fields(ToolDeclaration)
+        return ToolDeclaration(
+            **{field.name: getattr(self, field.name) for field in fields(ToolDeclaration)}
+        )

@@ -2,28 +2,17 @@
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from labkit.database import Database, Row, connect
 from labkit.durable import errors, records
 from labkit.durable.clocks import Clock, SystemClock
 from labkit.durable.codec import PayloadCodec
 from labkit.durable.plain import build
-from labkit.durable.records import (
-    Change,
-    Claim,
-    Hold,
-    NewStep,
-    Receipt,
-    RunInspection,
-    RunRecord,
-    RunStatus,
-    RunSummary,
-    StepAttempt,
-)  # fmt: skip
+from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
 from labkit.durable.resolution import RunResolution, outcome_of, require_resolvable
 from labkit.durable.stores import schema as tables
 from labkit.durable.stores.rows import METADATA, Rows
@@ -40,7 +29,7 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _OF_ATTEMPT = "WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"
 
 
-class SQLiteRunStore:
+class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     """The runs of one file, which is made if it is missing. Use it in the thread that made it.
 
     Raises RunStoreIntegrityError for a file that is damaged, newer, of another program, or sealed
@@ -89,9 +78,6 @@ class SQLiteRunStore:
         if self._open_db:
             self._open_db.close()
             self._open_db = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -171,15 +157,15 @@ class SQLiteRunStore:
 
     # --- reading
 
-    async def get_run(self, run_id: str) -> RunRecord:
+    async def get_run(self, run_id: str) -> records.RunRecord:
         with self._faults():
-            return self._rows.read(RunRecord, self._find(run_id, columns="*"))
+            return self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
 
-    async def summarise_run(self, run_id: str) -> RunSummary:
+    async def summarise_run(self, run_id: str) -> records.RunSummary:
         with self._faults():
-            return self._rows.read(RunSummary, self._find(run_id))
+            return self._rows.read(records.RunSummary, self._find(run_id))
 
-    async def inspect_run(self, run_id: str) -> RunInspection:
+    async def inspect_run(self, run_id: str) -> records.RunInspection:
         with self._faults():
             db = self._db
             db.execute("BEGIN")
@@ -189,14 +175,14 @@ class SQLiteRunStore:
                 with suppress(StorageFault):  # the first error is the one to report
                     db.execute("ROLLBACK")
 
-    def _inspect(self, run_id: str) -> RunInspection:
+    def _inspect(self, run_id: str) -> records.RunInspection:
         def read(kind: type[_Record], table: str, order: str) -> list[_Record]:
             sql = f"SELECT * FROM {table} WHERE run_id = ?1 ORDER BY {order}"
             return [self._rows.read(kind, row) for row in self._db.rows(sql, run_id)]
 
-        run = self._rows.read(RunRecord, self._find(run_id, columns="*"))
+        run = self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
         tried = "attempts JOIN (SELECT step_id, idx FROM steps WHERE run_id = ?1) USING (step_id)"
-        return RunInspection(
+        return records.RunInspection(
             run,
             read(records.StepRecord, "steps", "idx"),
             read(StepAttempt, tried, "idx, number"),
@@ -204,7 +190,7 @@ class SQLiteRunStore:
             read(records.ResolutionRecord, "resolutions", "version"),
         )
 
-    async def list_runs(self, wanted: records.RunFilter) -> list[RunSummary]:
+    async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
         where: dict[str, Any] = {}
         index = ""
         if wanted.status is not None:
@@ -219,7 +205,7 @@ class SQLiteRunStore:
                 where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
             sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where) or 'TRUE'}"
             found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
-            return [self._rows.read(RunSummary, row) for row in found]
+            return [self._rows.read(records.RunSummary, row) for row in found]
 
     async def read_journal(
         self, run_id: str | None = None, *, after: int = 0
@@ -231,10 +217,10 @@ class SQLiteRunStore:
 
     # --- a run's beginning, its lease and its end
 
-    async def create_run(self, run: RunRecord) -> RunRecord:
+    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
         with self._writing() as now:
             for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                stored = self._rows.read(RunRecord, row)
+                stored = self._rows.read(records.RunRecord, row)
                 for name in ("definition_id", "definition_version", "input", "history"):
                     if getattr(stored, name) != getattr(run, name):
                         why = f"run {run.run_id} has another {name}; use another id"
@@ -248,7 +234,9 @@ class SQLiteRunStore:
             self._event(now, created, "task_created", definition=definition, version=version)
         return run
 
-    async def acquire_lease(self, claim: Claim, change: Change | None = None) -> RunInspection:
+    async def acquire_lease(
+        self, claim: Claim, change: Change | None = None
+    ) -> records.RunInspection:
         with self._writing() as now:
             run = self._acquire(now, self._find(claim.run_id, claim.expected_version), claim)
             if change:
@@ -268,12 +256,12 @@ class SQLiteRunStore:
         self._event(now, run, "run_started", epoch=run["lease_epoch"])
         return run
 
-    async def renew_lease(self, hold: Hold, ttl: timedelta) -> RunSummary:
+    async def renew_lease(self, hold: Hold, ttl: timedelta) -> records.RunSummary:
         with self._writing() as now:
             self._held(hold, now)
             sql = "UPDATE runs SET lease_expires_at = ? WHERE run_id = ?"
             self._db.execute(sql, (now + ttl).timestamp(), hold.run_id)
-            return self._rows.read(RunSummary, self._find(hold.run_id))
+            return self._rows.read(records.RunSummary, self._find(hold.run_id))
 
     async def release_lease(self, hold: Hold) -> None:
         with self._writing():
@@ -315,7 +303,7 @@ class SQLiteRunStore:
     # --- attempts
 
     async def begin_attempt(
-        self, hold: Hold, step: NewStep, budget: tuple[int, int] | None
+        self, hold: Hold, step: records.NewStep, budget: tuple[int, int] | None
     ) -> tuple[StepAttempt | None, Receipt]:
         with self._writing() as now:
             run = self._held(hold, now)
@@ -332,12 +320,12 @@ class SQLiteRunStore:
             self._db.execute(sql, hold.run_id, step.step_id, *kept, hold.run_id)
             return self._begin(now, run, step), receipt
 
-    def _is_used_up(self, run: Row, step: NewStep, budget: tuple[int, int]) -> bool:
+    def _is_used_up(self, run: Row, step: records.NewStep, budget: tuple[int, int]) -> bool:
         sql = """SELECT count(*) >= ? OR count(*) FILTER (WHERE model_purpose = ?) >= ?
             FROM attempts WHERE run_id = ? AND model_purpose IS NOT NULL"""
         return bool(self._db.value(sql, budget[0], step.purpose, budget[1], run["run_id"]))
 
-    def _begin(self, now: datetime, run: Row, step: NewStep, **told: Any) -> StepAttempt:
+    def _begin(self, now: datetime, run: Row, step: records.NewStep, **told: Any) -> StepAttempt:
         """The next attempt, RUNNING. The step must be: a checkpoint is never tried again."""
         key = (run["run_id"], step.step_id)
         sql = """SELECT status, (SELECT count(*) FROM attempts a WHERE a.run_id = s.run_id
@@ -406,10 +394,10 @@ class SQLiteRunStore:
 
     # --- what the application says
 
-    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> RunInspection:
+    async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
         with self._writing() as now:
             run, action = self._find(claim.run_id), resolution.action
-            waiting = self._rows.read(RunSummary, run)
+            waiting = self._rows.read(records.RunSummary, run)
             require_resolvable(waiting, resolution, claim.expected_version)
             run = self._acquire(now, run, claim)
             sql = "INSERT INTO resolutions VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -431,7 +419,7 @@ class SQLiteRunStore:
         key = (run["run_id"], run["waiting_step_id"])
         [row] = self._db.rows("SELECT * FROM steps WHERE run_id = ? AND step_id = ?", *key)
         step = self._rows.read(records.StepRecord, row)
-        new = NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
+        new = records.NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
         if said.action is records.ResolutionAction.RETRY_STEP:
             self._withdraw_cancel(key[0])  # who retries wants the run to go on
             self._begin(now, run, new, authorised=True)
@@ -444,7 +432,7 @@ class SQLiteRunStore:
 
     async def request_cancel(
         self, run_id: str, actor: str | None, *, expected_version: int | None
-    ) -> RunSummary:
+    ) -> records.RunSummary:
         with self._writing() as now:
             run = self._find(run_id, expected_version)
             if run["status"] != RunStatus.RUNNING:
@@ -453,7 +441,7 @@ class SQLiteRunStore:
                 WHERE run_id = ? AND cancel_requested_at IS NULL"""
             if self._db.execute(sql, actor, now.timestamp(), run_id):
                 self._event(now, run, "cancel_requested", actor=actor)
-            return self._rows.read(RunSummary, self._find(run_id))
+            return self._rows.read(records.RunSummary, self._find(run_id))
 
     def _withdraw_cancel(self, run_id: str) -> None:
         sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"
