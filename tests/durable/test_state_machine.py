@@ -169,7 +169,10 @@ class Machine(RuleBasedStateMachine):
     def move(self, name: str, epoch: int, version: int, to: str, at: str | None) -> None:
         """Rarely: most of these end the run, or leave it waiting for what no step has."""
         if self.is_there(name) and (at is None or self.model.runs[name]["steps"]):
-            at = at if to == "WAITING" and at in self.model.runs[name]["steps"] else None
+            steps = self.model.runs[name]["steps"]
+            at = at if to == "WAITING" and at in steps else None
+            if to == "SUCCEEDED" and "RUNNING" in steps.values():
+                return  # the answer is the result of the last step: no runner asks for this
             hold = self.hold(name, epoch, version)
             self.same(
                 lambda: self.bench.change(hold, change(to, at)),
@@ -180,7 +183,9 @@ class Machine(RuleBasedStateMachine):
           limit=st.integers(1, 4))  # fmt: skip
     def begin(self, name: str, epoch: int, version: int, step: str, limit: int) -> None:
         if self.is_there(name):
-            hold, budget = self.hold(name, epoch, version), (limit, 9) if limit % 2 else (9, limit)
+            hold = self.hold(name, epoch, version)
+            of_a_model = (limit, 9) if limit % 2 else (9, limit)
+            budget = of_a_model if step == MODEL.step_id else None
             verb = self.bench.store.begin_attempt
             self.same(
                 lambda: self.bench.do(verb(hold, STEPS[step], budget)),
@@ -307,7 +312,7 @@ def test_the_file_does_what_the_model_does(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_the_memory_store_does_what_the_model_does_at_length() -> None:
-    examine(in_memory, 2500, steps=60)
+    examine(in_memory, 800, steps=60)
 
 
 @pytest.mark.proof

@@ -543,6 +543,14 @@ def test_a_missing_definition_takes_no_answer_about_a_step(
         bench.resolve(replace(answer, waiting_step_id=None))
 
 
+@pytest.mark.parametrize("answer", [CONFIRM, REJECT])
+def test_only_a_step_with_a_call_takes_an_outcome(bench: Bench, answer: RunResolution) -> None:
+    hold, at = bench.start(), {"waiting_step_id": MODEL.step_id}
+    bench.fail(hold, bench.begin(hold), change=WAITS._replace(**at))
+    with bench.refused(ResolutionNotAllowedError):
+        bench.resolve(replace(answer, **at))
+
+
 @pytest.mark.parametrize("status", [s for s in RunStatus if s is not RunStatus.WAITING])
 def test_only_a_run_that_waits_is_resolved(bench: Bench, status: RunStatus) -> None:
     bench.reach(status)
