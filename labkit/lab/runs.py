@@ -25,16 +25,33 @@ from labkit.lab import verbs
 from labkit.lab.folder import BETWEEN_STARTS_S, FIRST_START, Folder, fresh_folder, new_directory
 from labkit.lab.scenarios import dispatch
 from labkit.lab.scenarios import places as named_places
+from labkit.lab.scenarios.places import WRITTEN
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Kill", "Message", "messages", "outbox", "places", "runner", "sweep", "tabulate", "use"]
+__all__ = [
+    "Answer",
+    "Kill",
+    "Message",
+    "Trials",
+    "answer_all",
+    "commits",
+    "messages",
+    "outbox",
+    "places",
+    "runner",
+    "sweep",
+    "tabulate",
+    "tabulate_answers",
+    "use",
+]
 
 SCENARIO = "pump"
 PROGRAM = "labkit.lab.scenarios.dispatch"
 FIRST = "labkit.durable labkit.chaos.examples.programs.durable_run labkit.lab.scenarios.places"
 LIMIT_S = 10.0
+UNPROVED = ("notify is called", "the result of model-1.tool-1 is stored")  # around the message
 ENDS = {0: "SUCCEEDED", 4: "WAITING"}
 AT_ONCE = 2
 
@@ -56,6 +73,15 @@ class Kill(NamedTuple):
     ends: str
     messages: int
     calls: tuple[str, ...] = ()
+
+
+class Answer(NamedTuple):
+    """An answer to a run that waits: the messages `before` it, how the run ends, and after it."""
+
+    answer: str
+    before: int
+    ends: str
+    messages: int
 
 
 def messages(folder: Folder | Path) -> list[Message]:
@@ -85,13 +111,29 @@ def runner(owner: str = "you") -> Runner:
     return made
 
 
-def places(definition: str = "notice", command: str = "go") -> pd.DataFrame:
+def places(definition: str = "notice") -> pd.DataFrame:
     """Where a run that nobody kills could be killed: before what. The index is N of boundary:N."""
     import pandas as pd
 
-    with _Trials(None) as trials:
-        names = trials.places(definition)
+    with Trials() as trials:
+        names = list(trials.record(definition))
     return pd.DataFrame({"before": names}).rename_axis("boundary")
+
+
+def commits(doing: str, mutant: str = "") -> pd.DataFrame:
+    """Which tables are written to in which transaction while that is done: one row for each.
+
+    `doing` is a place, as "the result of model-1.tool-1 is stored". Raises UsageError.
+    """
+    import pandas as pd
+
+    with Trials(mutant) as trials:
+        recorded = trials.record("notice")
+    found = {place: tables for place, tables in recorded.items() if place.startswith(doing)}
+    if doing not in found:
+        raise UsageError(f"a run never comes to {doing!r}; runs.places() lists the places")
+    rows = [", ".join(dict.fromkeys(tables)) for tables in found.values()]
+    return pd.DataFrame({"writes to": rows}, index=pd.RangeIndex(1, len(rows) + 1, name="commit"))
 
 
 def use(mutant: str) -> None:
@@ -111,11 +153,30 @@ def sweep(definition: str = "notice", *, mutant: str = "") -> list[Kill]:
     Real processes and real kills, forked from a helper so that a notebook waits seconds. Raises
     LabkitError if a kill was asked for and did not come.
     """
-    with _Trials(_named(mutant) if mutant else None) as trials:
-        names = trials.places(definition)
+    with Trials(mutant) as trials:
+        names = list(trials.record(definition))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             each = pool.map(lambda at: trials.kill(definition, *at), enumerate(names))
             return list(each)
+
+
+def answer_all() -> list[Answer]:
+    """Each answer to a run that waits: with its message not sent, and with its message sent."""
+    every = [(place, answer) for place in UNPROVED for answer in dispatch.RESOLUTIONS]
+    with Trials() as trials, ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda each: trials.answer(*each), every))
+
+
+def tabulate_answers(answers: Sequence[Answer]) -> pd.DataFrame:
+    """One row for each answer: what became of the run, and how many messages Kim has."""
+    import pandas as pd
+
+    rows: dict[str, dict[str, object]] = {}
+    for each in answers:
+        found = "sent" if each.before else "not sent"
+        row = rows.setdefault(each.answer, {})
+        row |= {f"{found}: the run": each.ends, f"{found}: messages": each.messages}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("answer")
 
 
 def tabulate(kills: Sequence[Kill]) -> pd.DataFrame:
@@ -131,46 +192,69 @@ def _calls(folder: Path) -> tuple[str, ...]:
     return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
 
 
-class _Trials:
+class Trials:
     """Fresh folders in memory, and a helper process for each thread that forks the agents."""
 
-    def __init__(self, mutant: Mutant | None) -> None:
+    def __init__(self, mutant: str = "") -> None:
+        chosen = _named(mutant) if mutant else None
         self._place = tempfile.TemporaryDirectory(prefix="labkit-runs-", dir=scratch())
         self.root = Path(self._place.name)
-        package = [str(_package(mutant, self.root))] if mutant else []
+        package = [str(_package(chosen, self.root))] if chosen else []
         where = os.pathsep.join([*package, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._environ = {"LABKIT_FIRST": FIRST, "PYTHONPATH": where}
         self._idle = [ForkServer(self._environ) for _ in range(AT_ONCE)]
         self._servers = list(self._idle)
 
-    def places(self, definition: str) -> list[str]:
-        """Of one run that nobody kills."""
+    def record(self, definition: str) -> dict[str, list[str]]:
+        """Each place of a run that nobody kills, with the tables that its transaction writes to."""
         folder = fresh_folder(self.root, "unharmed", SCENARIO).path
-        if code := self._call(folder, 0, "go", "pump", definition, AGENT_PLACES="places"):
-            raise LabkitError(f"not even the run that nobody kills ends well: exit {code}")
-        return (folder / "places").read_text(encoding="utf-8").splitlines()
+        code, said = self.call(folder, 0, "go", "pump", definition, LABKIT_PLACES="places")
+        if code:
+            raise LabkitError(f"not even the run that nobody kills ends well: {said}")
+        found: dict[str, list[str]] = {}
+        for line in (folder / "places").read_text(encoding="utf-8").splitlines():
+            if line.startswith(WRITTEN):
+                found[list(found)[-1]].append(line.removeprefix(WRITTEN))
+            else:
+                found[line] = []
+        return found
 
     def kill(self, definition: str, boundary: int, place: str) -> Kill:
         folder = fresh_folder(self.root, f"boundary-{boundary}", SCENARIO).path
-        at = f"boundary:{boundary}"
-        first = self._call(folder, 0, "go", "pump", definition, AGENT_CRASH_AT=at)
-        if first != -signal.SIGKILL:
-            raise LabkitError(f"{at} killed nothing, so this table would prove nothing")
-        second = self._call(folder, 1, "go", "pump", definition)
-        ends, sent = ENDS.get(second, f"exit {second}"), len(messages(folder))
-        return Kill(boundary, place, ends, sent, _calls(folder))
+        self.die(folder, definition, AGENT_CRASH_AT=f"boundary:{boundary}")
+        code, _ = self.call(folder, 1, "go", "pump", definition)
+        ends = ENDS.get(code, f"exit {code}")
+        return Kill(boundary, place, ends, len(messages(folder)), _calls(folder))
 
-    def _call(self, folder: Path, nth: int, *words: str, **agent: str) -> int:
+    def die(self, folder: Path, definition: str, **agent: str) -> None:
+        """A process that is killed at that place. Raises LabkitError if it is not."""
+        code, said = self.call(folder, 0, "go", "pump", definition, **agent)
+        if code != -signal.SIGKILL:
+            raise LabkitError(f"{agent} killed nothing, so this would prove nothing: {said}")
+
+    def answer(self, place: str, answer: str) -> Answer:
+        """A run that was killed at that place waits, and gets this answer."""
+        folder = fresh_folder(self.root, f"{answer}-{place}".replace(" ", "-"), SCENARIO).path
+        self.die(folder, "notice", AGENT_DIE_BEFORE=place)
+        before = len(messages(folder))
+        self.call(folder, 1, "go", "pump")
+        _, said = self.call(folder, 2, "resolve", "pump", answer)
+        return Answer(
+            answer, before, said.strip().removeprefix("run pump is "), len(messages(folder))
+        )
+
+    def call(self, folder: Path, nth: int, *words: str, **agent: str) -> tuple[int, str]:
+        """The n-th process in this folder: how it ended, and what it said."""
         usual = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
         start = {"LABKIT_CLOCK": str(FIRST_START + BETWEEN_STARTS_S * nth)}
         server = self._idle.pop()
         try:
             environ = {**usual, **self._environ, **start, **agent}
-            return server.call([PROGRAM, *words], folder, environ, LIMIT_S)[0]
+            return server.call([PROGRAM, *words], folder, environ, LIMIT_S)
         finally:
             self._idle.append(server)
 
-    def __enter__(self) -> _Trials:
+    def __enter__(self) -> Trials:
         return self
 
     def __exit__(self, *_: object) -> None:

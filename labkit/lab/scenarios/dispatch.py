@@ -224,6 +224,13 @@ async def advance(
     return await commands[command](run_id)
 
 
+def stands(run: durable.RunRecord) -> str:
+    """Its status; of one that waits or has failed why; of one that has succeeded what it says."""
+    why = run.waiting_reason or run.error_code
+    at = f" at {run.waiting_step_id}" if run.waiting_step_id else ""
+    return run.status + (f", {why}{at}" if why else "") + (f": {run.output}" if run.output else "")
+
+
 def require_usage(argv: list[str]) -> None:
     words: dict[str, Any] = {"create": TURNS, "go": TURNS, "resolve": RESOLUTIONS}
     known = (*words, "start", "resume", "cancel")
@@ -246,11 +253,7 @@ def main(argv: list[str]) -> int:
     except (LabkitError, Fatal) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    why = (
-        f", {run.waiting_reason or run.error_code}" if run.waiting_reason or run.error_code else ""
-    )
-    at = f" at {run.waiting_step_id}" if run.waiting_step_id else ""
-    print(f"run {run.run_id} is {run.status}{why}{at}")
+    print(f"run {run.run_id} is {stands(run)}")
     return ENDS.get(run.status, 2)
 
 

@@ -2,7 +2,7 @@
 
 AGENT_DIE_BEFORE="notify is called" dies there, the first time that a process comes to it;
 AGENT_CRASH_AT=boundary:N before the N-th of all of them, counted from 0 in each process. With
-AGENT_PLACES=FILE they are written down, a line each.
+LABKIT_PLACES=FILE they are written down, a line each, and below it what a transaction writes to.
 
 Between two neighbours nothing happens that anybody could see. What lies after a call is the place
 before the transaction that stores its result.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import sqlite3
 from typing import Any
@@ -19,8 +20,10 @@ from typing import Any
 from labkit.chaos.examples.programs.durable_run import Boundaries, append
 from labkit.errors import UsageError
 
-__all__ = ["Places"]
+__all__ = ["WRITTEN", "Places"]
 
+WRITTEN = "  writes "  # before the name of a table
+WRITES = re.compile(r"\s*(?:INSERT INTO|UPDATE) (\w+)")
 VERBS = {
     "create_run": "the run is stored",
     "acquire_lease": "the lease is taken",
@@ -35,7 +38,10 @@ class Places(Boundaries):
     def __init__(self) -> None:
         super().__init__()
         self._doing, self._begun = "", 0
-        self._file, self._asked = os.environ.get("AGENT_PLACES"), os.environ.get("AGENT_DIE_BEFORE")
+        self._file, self._asked = (
+            os.environ.get("LABKIT_PLACES"),
+            os.environ.get("AGENT_DIE_BEFORE"),
+        )
         connect = sqlite3.connect
 
         def traced(*args: Any, **options: Any) -> sqlite3.Connection:
@@ -78,6 +84,8 @@ class Places(Boundaries):
         if statement == "BEGIN IMMEDIATE" and self._doing:
             self._begun += 1
             self.come_to(self._doing + f", commit {self._begun}" * (self._begun > 1))
+        elif self._file and self._doing and (found := WRITES.match(statement)):
+            append(self._file, f"{WRITTEN}{found[1]}")
 
 
 class _Watched:
