@@ -114,21 +114,24 @@ async def test_a_permanent_failure_ends_the_run(memory: World, effect: ToolEffec
 
 
 @pytest.mark.parametrize(
-    ("error", "calls", "code"),
+    ("error", "calls", "kind", "code"),
     [
-        (ModelFailure(TRANSIENT, "OVERLOADED"), 3, "OVERLOADED"),
-        (ModelFailure(PERMANENT, "NO_KEY"), 1, "NO_KEY"),
-        (ModelFailure(UNCERTAIN, "DROPPED"), 1, "DROPPED"),
-        (ToolFailure(TRANSIENT), 1, "UNCLASSIFIED_FAILURE"),
-        (ConnectionError("reset"), 1, "UNCLASSIFIED_FAILURE"),
+        (ModelFailure(TRANSIENT, "OVERLOADED"), 3, TRANSIENT, "OVERLOADED"),
+        (ModelFailure(PERMANENT, "NO_KEY"), 1, PERMANENT, "NO_KEY"),
+        (ModelFailure(UNCERTAIN, "DROPPED"), 1, UNCERTAIN, "DROPPED"),
+        (ToolFailure(TRANSIENT), 1, PERMANENT, "UNCLASSIFIED_FAILURE"),
+        (ConnectionError("reset"), 1, PERMANENT, "UNCLASSIFIED_FAILURE"),
     ],
     ids=repr,
 )
 @in_loop
-async def test_failures_of_a_model(memory: World, error: Exception, calls: int, code: str) -> None:
+async def test_failures_of_a_model(
+    memory: World, error: Exception, calls: int, kind: FailureClassification, code: str
+) -> None:
     ended = await memory.run(answers=(error,), retry_policy=THREE)
     assert (ended.status, ended.error_code) == (RunStatus.FAILED, code)
     assert memory.witness.count("model") == calls
+    assert (await memory.inspect()).attempts[-1].classification is kind
 
 
 @in_loop
