@@ -13,10 +13,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from labkit.chaos import faults, points, syscalls
+from labkit.chaos.examples.durable import NAMES, durable
 from labkit.chaos.examples.restart import creating, restart
 from labkit.chaos.kill import Injury, sweep, try_injuries
 from labkit.chaos.points import FastWorkshop
@@ -26,7 +28,11 @@ from labkit.errors import UsageError
 
 __all__ = ["main"]
 
-SUBJECTS = {"restart": restart, "create": creating}
+# The durable run from nothing to its end, and what else may happen to it: durable-resume, ...
+DURABLE = {f"durable-{name.replace(' ', '-')}": partial(durable, name) for name in NAMES[1:]}
+SUBJECTS: dict[str, Callable[[], Scenario]] = {
+    "restart": restart, "create": creating, "durable": durable, **DURABLE,
+}  # fmt: skip
 USAGE = """usage: labkit chaos COMMAND [OPTION]...
 
   sweep      one injury in each trial           --how points|statements|syscalls|random
@@ -38,8 +44,9 @@ USAGE = """usage: labkit chaos COMMAND [OPTION]...
   examples   the same task in six programs, one table
 
 The program: --run CMD [--setup CMD] [--check CMD] [--witness FILE] [--file PATTERN]...
-[--material FOLDER], or --subject restart|create, the lab's own agent (that is meant without any).
-`labkit chaos sweep --help` lists all options. Exit: 0 held, 1 broken, 2 unknown.
+[--material FOLDER], or one of the lab's own, --subject restart|create|durable|durable-resume|...
+(the first is meant without any). `labkit chaos sweep --help` lists all options.
+Exit: 0 held, 1 broken, 2 unknown.
 """
 
 
@@ -197,6 +204,8 @@ def _scenario(asked: argparse.Namespace) -> Scenario:
         if asked.setup or asked.check or asked.witness or asked.files or asked.material:
             raise UsageError("--run says which program is to be broken; it is missing")
         scenario = SUBJECTS[asked.subject]()._replace(timeout_s=asked.timeout)
+        if asked.how == "powerloss" and asked.subject.startswith("durable"):
+            raise UsageError("powerloss: the witness of the durable run would lose its lines too")
         # A power cut must not take back what was told, so then the agent tells where it is.
         told = "labkit.chaos.telling" if asked.how == "powerloss" else "labkit.restart"
         return scenario._replace(run=[w if w != "labkit.restart" else told for w in scenario.run])

@@ -39,6 +39,8 @@ def try_injuries(workshop: Workshop, injuries: Sequence[Injury], *, keep: bool =
     try:
         for injury in injuries:
             injury.strike(trial)
+            if workshop.scenario.at_injury:
+                workshop.scenario.at_injury(trial.folder)
         delivered = True
         trial.restart(workshop.code)
         return Verdict(how, address, *workshop.judge(trial), delivered)

@@ -45,6 +45,7 @@ __all__ = [
     "find_statements",
     "find_waits",
     "points",
+    "require_stopped",
     "statements",
     "twice",
     "waits",
@@ -135,15 +136,14 @@ class Point(NamedTuple):
             raise NotDelivered(f"{self.address} killed nothing: status {ended.code}, {ended.said}")
 
 
-def points(
-    workshop: Workshop, names: Sequence[str] = POINTS, variable: str = VARIABLE
-) -> list[Point]:
-    """Every point of every step: by ordinal, until a run reaches none."""
+def points(workshop: Workshop, names: Sequence[str] = (), variable: str = VARIABLE) -> list[Point]:
+    """Every point of these names, by ordinal, until a run reaches none."""
+    names = names or workshop.scenario.points or POINTS
     return [point for name in names for point in _of_name(workshop, name, variable)]
 
 
 def twice(
-    workshop: Workshop, names: Sequence[str] = POINTS, variable: str = VARIABLE
+    workshop: Workshop, names: Sequence[str] = (), variable: str = VARIABLE
 ) -> list[list[Point]]:
     """All pairs: a kill, and another in the run that recovers, where that run still comes there."""
     every = points(workshop, names, variable)
@@ -298,7 +298,7 @@ class Pause(NamedTuple):
         def meanwhile(process: Guarded) -> None:
             self.until(trial)
             os.killpg(process.pid, signal.SIGSTOP)
-            _require_stopped(process.pid)
+            require_stopped(process.pid)
             self.expire(trial)
             taken.append(trial.call(trial.scenario.run))
             os.killpg(process.pid, signal.SIGCONT)
@@ -310,7 +310,7 @@ class Pause(NamedTuple):
             raise Broken("the late writer was not refused: it ended as if it were alone")
 
 
-def _require_stopped(pid: int) -> None:
+def require_stopped(pid: int) -> None:
     """Returns once the kernel says that the process is stopped, not only told to."""
     while True:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][:1]

@@ -53,6 +53,9 @@ class Scenario(NamedTuple):
     patterns of paths, in the folder that must be there at the end. `material`, a folder or texts by
     their paths, is copied into each fresh folder. `clean_exits` are the exit codes for a storage
     fault, each with one line and no traceback; without them any failure will do that is no signal.
+    `points` are the names of the crash points that the program declares, by default those of the
+    restart agent. `at_injury` sees the folder after each injury, before anything runs again: it may
+    write down there what the check is to expect.
     """
 
     run: Argv
@@ -65,6 +68,8 @@ class Scenario(NamedTuple):
     max_restarts: int = 10
     timeout_s: float = TIMEOUT_S
     clean_exits: Sequence[int] = ()
+    points: Sequence[str] = ()
+    at_injury: Callable[[Path], None] | None = None
 
 
 class Ended(NamedTuple):

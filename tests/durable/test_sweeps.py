@@ -9,6 +9,7 @@ witness.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,15 @@ from pathlib import Path
 import pytest
 
 from labkit.chaos import syscalls
+from labkit.chaos.command import main as chaos
 from labkit.chaos.examples.durable import (
     BOUNDARY,
     NAMES,
-    Foreseeing,
     Overtaken,
     Stored,
     boundary_pairs,
     durable,
+    foresee,
     foreseen,
     look,
     must_wait,
@@ -36,6 +38,7 @@ from labkit.chaos.kill import Injury, sweep, try_injuries
 from labkit.chaos.points import FastWorkshop, Point, points, statements
 from labkit.chaos.scenario import Workshop, scratch
 from labkit.chaos.verdict import BROKEN, HELD, UNKNOWN, Report
+from labkit.errors import UsageError
 from tests.restart.kit import needs_strace
 
 EACH = pytest.mark.parametrize("name", NAMES)
@@ -66,7 +69,7 @@ def sending(start: Workshop) -> tuple[int, int]:
 
 def strike_all(workshop: Workshop, plan: Sequence[Injury]) -> Report:
     """Each alone. The number of kills is printed: `pytest -rP` shows it."""
-    report = sweep(workshop, [[Foreseeing(injury)] for injury in plan])
+    report = sweep(workshop, [[injury] for injury in plan])
     print(f"{len(plan)} kills planned: {report.summary()}")
     return report
 
@@ -112,7 +115,8 @@ def test_a_sample_of_second_kills(root: Path) -> None:
 
 def strike_one(workshop: Workshop, ordinal: int) -> tuple[list[dict[str, object]], Stored]:
     with workshop.open() as trial:
-        Foreseeing(Point(f"{BOUNDARY}:{ordinal}")).strike(trial)
+        Point(f"{BOUNDARY}:{ordinal}").strike(trial)
+        foresee(trial.folder)
         return foreseen(trial.folder), look(trial.folder)
 
 
@@ -246,7 +250,7 @@ def test_every_takeover(name: str, root: Path) -> None:
 @pytest.mark.timeout(600)
 def test_every_boundary(name: str, root: Path) -> None:
     with FastWorkshop(durable(name), root) as workshop:
-        require_held(strike_all(workshop, points(workshop, (BOUNDARY,))), 6)
+        require_held(strike_all(workshop, points(workshop)), 6)
 
 
 @EACH
@@ -283,5 +287,19 @@ def test_two_hundred_second_kills(name: str, root: Path) -> None:
 def test_two_hundred_second_kills_before_system_calls(root: Path) -> None:
     with FastWorkshop(durable("start"), root) as workshop:
         plan = syscalls.twice(workshop, 200, seed=1)
-        report = sweep(workshop, [[*map(Foreseeing, kills)] for kills in plan])
+        report = sweep(workshop, plan)
     require_held(report, 200)
+
+
+# The same, from the command line.
+
+
+def test_the_command_kills_the_durable_run_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chaos(["sweep", "--subject", "durable-fail", "--how", "points", "--every", "3"]) == 0
+    assert "delivered" in capsys.readouterr().out
+    assert chaos(["replay", "boundary:1", "--how", "points", "--subject", "durable-fail"]) == 0
+    said = capsys.readouterr().out
+    assert "held: points boundary:1: all held" in said
+    shutil.rmtree(said.split()[-1])
+    with pytest.raises(UsageError, match="the witness of the durable run would lose its lines"):
+        chaos(["powerloss", "--subject", "durable"])

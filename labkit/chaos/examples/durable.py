@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import labkit
 from labkit.chaos.kill import Injury
-from labkit.chaos.points import Point, Statement, statements
-from labkit.chaos.points import _require_stopped as require_stopped
+from labkit.chaos.points import Point, Statement, require_stopped, statements
 from labkit.chaos.scenario import Broken, Ended, NotDelivered, Scenario, Trial, Workshop
 from labkit.chaos.suite import open_gate
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from labkit.guard import Guarded
 
 __all__ = [
-    "BOUNDARY", "NAMES", "End", "Foreseeing", "Overtaken", "Stored", "boundary_pairs", "durable",
+    "BOUNDARY", "NAMES", "End", "Overtaken", "Stored", "boundary_pairs", "durable", "foresee",
     "foreseen", "judge_durable", "look", "must_wait", "takeovers", "torn", "transactions",
 ]  # fmt: skip
 
@@ -194,26 +193,9 @@ def _unbalanced(stored: Stored) -> Iterator[str]:
         yield f"the run is {stored.status}, the journal has {waits} open questions"
 
 
-class Foreseeing(NamedTuple):
-    """A kill, after which the store is read, and written down what must follow."""
-
-    injury: Injury
-
-    @property
-    def how(self) -> str:
-        return self.injury.how
-
-    @property
-    def address(self) -> str:
-        return self.injury.address
-
-    def strike(self, trial: Trial) -> None:
-        self.injury.strike(trial)
-        foresee(trial.folder, look(trial.folder))
-
-
-def foresee(folder: Path, stored: Stored) -> None:
+def foresee(folder: Path) -> None:
     """Writes down what must follow from what is stored."""
+    stored = look(folder)
     cut_off = stored.cut_off if stored.status == "RUNNING" else None
     note = {
         "waits": must_wait(stored),
@@ -346,6 +328,8 @@ def durable(name: str = "start", package: Path | None = None) -> Scenario:
         witness="witness",
         environ={"PYTHONPATH": where, "LABKIT_FIRST": "labkit.durable", **plan.environ},
         max_restarts=2,
+        points=(BOUNDARY,),
+        at_injury=foresee,
     )
 
 
@@ -372,8 +356,8 @@ def boundary_pairs(workshop: Workshop, pairs: int, seed: int) -> list[list[Injur
     return found[:pairs]
 
 
-def _at(ordinal: int) -> Foreseeing:
-    return Foreseeing(Point(f"{BOUNDARY}:{ordinal}"))
+def _at(ordinal: int) -> Point:
+    return Point(f"{BOUNDARY}:{ordinal}")
 
 
 def _passed(workshop: Workshop, *first: Injury) -> int:
@@ -411,7 +395,7 @@ class Overtaken(NamedTuple):
                 os.killpg(process.pid, signal.SIGSTOP)
                 require_stopped(process.pid)
                 seen.append(look(trial.folder))
-                foresee(trial.folder, seen[0])
+                foresee(trial.folder)
                 self._take_over(trial)
                 seen.append(look(trial.folder))
                 os.killpg(process.pid, signal.SIGCONT)
@@ -421,7 +405,6 @@ class Overtaken(NamedTuple):
         late = trial.call(trial.scenario.run, meanwhile, HOLD="gate")
         seen.append(look(trial.folder))
         _require_refused(late, *seen)
-        foresee(trial.folder, seen[-1])
 
     def _take_over(self, trial: Trial) -> None:
         if self.ordinal is not None:

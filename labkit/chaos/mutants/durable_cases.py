@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from labkit.chaos.examples.durable import (
-    BOUNDARY,
-    Foreseeing,
     durable,
     takeovers,
     transactions,
@@ -58,17 +56,9 @@ def _swept(name: str, plan: Plan, bench: Bench) -> Faults:
         yield from sum_up(sweep(workshop, [[injury] for injury in plan(workshop)]))
 
 
-def _boundaries(workshop: Workshop) -> Sequence[Injury]:
-    return [Foreseeing(point) for point in points(workshop, (BOUNDARY,))]
-
-
-def _transactions(workshop: Workshop) -> Sequence[Injury]:
-    return [Foreseeing(statement) for statement in transactions(workshop)]
-
-
 def _case(name: str, scenario: str, says: str, tier: str = "statements") -> Case:
     plans: dict[str, Plan] = {
-        "points": _boundaries, "statements": _transactions, "pause": takeovers,
+        "points": points, "statements": transactions, "pause": takeovers,
     }  # fmt: skip
     return Case(name, says, partial(_swept, scenario, plans[tier]), tier)
 
