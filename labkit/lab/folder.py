@@ -40,8 +40,7 @@ PROGRAMS = {  # first word of a command: (how a terminal types it, what Python i
 SETTINGS = (
     "AGENT_ARTIFACTS", "AGENT_BUDGET", "AGENT_CRASH_AT", "AGENT_DECLARE", "AGENT_DIE_BEFORE",
     "AGENT_HOLD", "AGENT_LLM", "AGENT_MAX_ATTEMPTS", "AGENT_NOTES", "AGENT_OWNER",
-    "AGENT_PLACES",
-    "AGENT_STEP_DELAY", "AGENT_TOOLS", "AGENT_UNSAFE_EFFECTS", "AGENT_VERSION",
+    "AGENT_STEP_DELAY", "AGENT_STOP_BEFORE", "AGENT_TOOLS", "AGENT_UNSAFE_EFFECTS", "AGENT_VERSION",
 )  # fmt: skip
 CLOCK = "LABKIT_CLOCK"  # may be given too: a machine whose clock was put back
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,6 +132,23 @@ class Process:
             )
         return self._end()
 
+    @property
+    def paused(self) -> bool:
+        """Stopped by SIGSTOP: it is there, and does nothing. The system says so, not we."""
+        return self.alive and _state_of(self._guarded.pid).startswith("T")
+
+    def pause(self) -> None:
+        """SIGSTOP, which no program can catch; returns once it is paused, or has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._guarded.pid, signal.SIGSTOP)
+        while self.alive and not self.paused:
+            time.sleep(LOOK_AGAIN_S)
+
+    def wake(self) -> None:
+        """SIGCONT: it goes on, and knows nothing of the time in between."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._guarded.pid, signal.SIGCONT)
+
     def close(self) -> bool:
         """Ends the process if it still runs, and says whether it did."""
         was_alive = self.alive
@@ -193,6 +212,17 @@ def exit_in_words(code: int) -> str:
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return f"exit {code}: {EXIT_WORDS.get(code, 'see the output above')}"
+
+
+def _state_of(pid: int) -> str:
+    """The letter of a process's state, T for one that is stopped. Without /proc, `ps` knows it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][:1]
+    except FileNotFoundError:
+        with suppress(OSError):
+            command = ["ps", "-o", "state=", "-p", str(pid)]
+            return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def _last_seq(database: Path) -> int:

@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from labkit.durable import Runner
 from labkit.errors import LabkitError, UsageError, storage_faults
 from labkit.lab import verbs
 from labkit.lab.folder import BETWEEN_STARTS_S, FIRST_START, Folder, fresh_folder, new_directory
+from labkit.lab.listing import Listing
 from labkit.lab.scenarios import dispatch
 from labkit.lab.scenarios import places as named_places
 from labkit.lab.scenarios.places import WRITTEN
@@ -37,6 +39,7 @@ __all__ = [
     "Trials",
     "answer_all",
     "commits",
+    "difference",
     "messages",
     "outbox",
     "places",
@@ -145,6 +148,15 @@ def use(mutant: str) -> None:
     package = _package(_named(mutant), current.root)
     path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
     current.folder.unprinted = {**current.folder.unprinted, "PYTHONPATH": path}
+
+
+def difference(mutant: str) -> Listing:
+    """What `use` would change, line by line; the lines that come before it in its file are left
+    out, and so are edits without which the difference could not be made."""
+    found = _named(mutant)
+    gone = [f"-{line}" for line in textwrap.dedent(found.old).strip("\n").splitlines()]
+    come = [f"+{line}" for line in textwrap.dedent(found.new).strip("\n").splitlines()]
+    return Listing("\n".join(gone + come), "diff")
 
 
 def sweep(definition: str = "notice", *, mutant: str = "") -> list[Kill]:

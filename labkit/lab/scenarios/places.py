@@ -1,8 +1,9 @@
 """Where a durable run can be killed, in words: before each transaction, before each call.
 
 AGENT_DIE_BEFORE="notify is called" dies there, the first time that a process comes to it;
-AGENT_CRASH_AT=boundary:N before the N-th of all of them, counted from 0 in each process. With
-LABKIT_PLACES=FILE they are written down, a line each, and below it what a transaction writes to.
+AGENT_STOP_BEFORE stops there, by SIGSTOP, until somebody sends SIGCONT. AGENT_CRASH_AT=boundary:N
+dies before the N-th of all of them, counted from 0 in each process. With LABKIT_PLACES=FILE they
+are written down, a line each, and below it what a transaction writes to.
 
 Between two neighbours nothing happens that anybody could see. What lies after a call is the place
 before the transaction that stores its result.
@@ -42,6 +43,7 @@ class Places(Boundaries):
             os.environ.get("LABKIT_PLACES"),
             os.environ.get("AGENT_DIE_BEFORE"),
         )
+        self._stop = os.environ.get("AGENT_STOP_BEFORE")
         connect = sqlite3.connect
 
         def traced(*args: Any, **options: Any) -> sqlite3.Connection:
@@ -52,11 +54,14 @@ class Places(Boundaries):
         sqlite3.connect = traced  # type: ignore[assignment]
 
     def come_to(self, place: str) -> None:
-        """Dies here if this is the place that was asked for."""
+        """Dies or stops here if this is the place that was asked for."""
         if self._file:
             append(self._file, place)
         if place == self._asked:
             os.kill(os.getpid(), signal.SIGKILL)
+        if place == self._stop:
+            self._stop = None
+            os.kill(os.getpid(), signal.SIGSTOP)
         self.reach()
 
     def end(self) -> None:
@@ -65,6 +70,8 @@ class Places(Boundaries):
         self.come_to("the process ends")
         if asked := self._asked or os.environ.get("AGENT_CRASH_AT"):
             raise UsageError(f"this process never came to {asked!r}; it was not killed")
+        if self._stop:
+            raise UsageError(f"this process never came to {self._stop!r}; it was not stopped")
 
     def watch_calls(self, inner: object) -> Any:
         return _Watched(inner, self._before_call)
