@@ -35,6 +35,7 @@ from tests.durable.kit import (
     Process,
     Source,
     World,
+    asks,
     at,
     each_attempt,
     in_loop,
@@ -156,6 +157,23 @@ async def test_the_lease_is_renewed_while_a_call_takes_long(world: World, where:
             await other.resume_run("r")
     gate.open.set()
     assert (await task).status is RunStatus.SUCCEEDED
+
+
+@pytest.mark.parametrize("yields", [True, False], ids=["yielding", "blocking"])
+@in_loop
+async def test_many_short_calls_may_take_longer_than_the_lease(world: World, yields: bool) -> None:
+    """Each takes a quarter of it; a blocking one keeps the loop, and so the renewal, from running
+    meanwhile."""
+
+    async def short(request: Any) -> str:
+        world.clock.advance(TTL / 4)
+        if yields:
+            await settle()
+        return "sent"
+
+    ended = await world.run(short, answers=(asks(*["send"] * 10), DONE))
+    assert (ended.status, ended.lease_epoch) == (RunStatus.SUCCEEDED, 1)
+    assert world.clock.now() - ended.created_at > 2 * TTL
 
 
 @in_loop
