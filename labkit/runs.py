@@ -13,12 +13,9 @@ from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any
 
+from labkit import durable
 from labkit.database import Database, look
-from labkit.durable import errors, records
-from labkit.durable.clocks import SystemClock
-from labkit.durable.codec import PlaintextPayloadCodec
-from labkit.durable.resolution import RunResolution, allowed_resolutions
-from labkit.durable.runner import Runner
+from labkit.durable import ResolutionAction, Runner, RunResolution, RunStatus, RunSummary
 from labkit.durable.stores.rows import METADATA, Rows
 from labkit.durable.stores.schema import schema
 from labkit.errors import BadInput, Fatal, LabkitError, NotFound, UsageError, describe, ensure
@@ -43,7 +40,7 @@ COMMANDS = {  # how many words follow, which options it takes, and which it need
     "cancel": (1, "app= version=", "app"),
     "resolve": (2, f"app= version= result-file= {SAID}", "app version"),
 }
-ANSWERS = {each.value.split("_")[0].lower(): each for each in records.ResolutionAction}
+ANSWERS = {each.value.split("_")[0].lower(): each for each in ResolutionAction}
 EXIT = {"SUCCEEDED": 0, "RUNNING": 3, "WAITING": 4}
 PARTS = {"steps": "idx", "attempts": "created_at, number", "resolutions": "version"}  # in order
 
@@ -120,7 +117,7 @@ def _load(app: str) -> Runner:
 
 async def _go_on(
     runner: Runner, command: str, run_id: str, said: RunResolution | None, given: dict[str, Any]
-) -> records.RunSummary:
+) -> RunSummary:
     if said:
         return await runner.resolve_run(run_id, said, given["version"])
     if command == "cancel":
@@ -128,7 +125,7 @@ async def _go_on(
     while not (run := await runner.get_run(run_id)).status.is_terminal:
         try:
             return await runner.resume_run(run_id)
-        except errors.LeaseNotHeldError as held:
+        except durable.LeaseNotHeldError as held:
             if "wait" not in given or held.expires_at is None:
                 raise
             left = max((held.expires_at - runner.store.clock.now()).total_seconds(), 0)
@@ -140,7 +137,7 @@ async def _go_on(
 def _read(command: str, words: list[str], given: dict[str, Any]) -> Iterator[str]:
     db = look(given.get("db", "state.db"), schema())
     if not db:  # its creation was cut off
-        ensure(command == "list", errors.RunNotFoundError("no run is in this file yet"))
+        ensure(command == "list", durable.RunNotFoundError("no run is in this file yet"))
         return
     with closing(db):
         db.execute("BEGIN")  # one moment for all that is read
@@ -151,22 +148,23 @@ def _read(command: str, words: list[str], given: dict[str, Any]) -> Iterator[str
             yield _json(vars(run)) if "json" in given else _line(run)
 
 
-def _select(db: Database, where: str, values: list[Any]) -> Iterator[records.RunSummary]:
-    rows = Rows(PlaintextPayloadCodec())  # of these columns none went through a codec
+def _select(db: Database, where: str, values: list[Any]) -> Iterator[RunSummary]:
+    rows = Rows(durable.PlaintextPayloadCodec())  # of these columns none went through a codec
     for row in db.rows(f"SELECT {METADATA} FROM runs WHERE {where}", *values):
-        yield rows.read(records.RunSummary, row)
+        yield rows.read(RunSummary, row)
 
 
 def _wanted(db: Database, given: dict[str, Any]) -> tuple[str, list[Any]]:
-    every = [status.value for status in records.RunStatus]
-    fits = given.get("status", every[0]) in every
-    ensure(fits, UsageError(f"--status {given.get('status')}: use {', '.join(every)}"))
-    where = {"status = ?": given.get("status"), "definition_id = ?": given.get("definition")}
+    status, every = given.get("status"), [status.value for status in RunStatus]
+    ensure(status in (None, *every), UsageError(f"--status {status}: use {', '.join(every)}"))
+    where = {"status = ?": status, "definition_id = ?": given.get("definition")}
     if after := given.get("after"):
         where["seq > ?"] = db.value("SELECT seq FROM runs WHERE run_id = ?", after)
-        ensure(where["seq > ?"], errors.RunNotFoundError(f"--after {after:.80}: no such run"))
+        ensure(where["seq > ?"], durable.RunNotFoundError(f"--after {after:.80}: no such run"))
     if "expired" in given:
-        where["status = 'RUNNING' AND lease_expires_at <= ?"] = SystemClock().now().timestamp()
+        where["status = 'RUNNING' AND lease_expires_at <= ?"] = (
+            durable.SystemClock().now().timestamp()
+        )
     chosen = {sql: value for sql, value in where.items() if value is not None}
     sql = f"{' AND '.join(chosen) or 'TRUE'} ORDER BY seq LIMIT ?"
     return sql, [*chosen.values(), given.get("limit", 100)]
@@ -174,16 +172,16 @@ def _wanted(db: Database, given: dict[str, Any]) -> tuple[str, list[Any]]:
 
 def _show(db: Database, run_id: str) -> str:
     for run in _select(db, "run_id = ?", [run_id]):
-        shown: dict[str, Any] = {**vars(run), "allowed_resolutions": allowed_resolutions(run)}
-        for table, order in PARTS.items():
-            # Payloads are BLOBs, and no BLOB is asked for.
+        shown = {**vars(run), "allowed_resolutions": durable.allowed_resolutions(run)}
+        for table, order in PARTS.items():  # payloads are BLOBs, and no BLOB is asked for
             sql = "SELECT name FROM pragma_table_info(?) WHERE type <> 'BLOB' AND name <> 'run_id'"
             names = [row[0] for row in db.rows(sql, table)]
             sql = f"SELECT {', '.join(names)} FROM {table} WHERE run_id = ? ORDER BY {order}"
-            rows = db.rows(sql, run_id)
-            shown[table] = [dict(zip(names, map(_timed, row), strict=True)) for row in rows]
+            rows = (map(_timed, row) for row in db.rows(sql, run_id))
+            shown[table] = [dict(zip(names, row, strict=True)) for row in rows]
         return _json(shown, indent=2)
-    raise errors.RunNotFoundError(f"no run {run_id:.80} in this file; `labkit runs list` has them")
+    why = f"no run {run_id:.80} in this file; `labkit runs list` has them"
+    raise durable.RunNotFoundError(why)
 
 
 def _timed(value: Any) -> Any:  # every REAL is a time
@@ -194,11 +192,12 @@ def _json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, default=datetime.isoformat, ensure_ascii=False, indent=indent)
 
 
-def _line(run: records.RunSummary) -> str:
-    answers = ", ".join(a for a, action in ANSWERS.items() if action in allowed_resolutions(run))
+def _line(run: RunSummary) -> str:
+    allowed = durable.allowed_resolutions(run)
+    answers = ", ".join(answer for answer, action in ANSWERS.items() if action in allowed)
     at = f" at {run.waiting_step_id}" if run.waiting_step_id else ""
     parts = {
-        f"{run.run_id}  {run.status}  {run.definition_id} {run.definition_version}": True,
+        f"{run.run_id}  {run.status}  {run.definition_id} {run.definition_version}  "
         f"version {run.version}": True,
         f"waits for {run.waiting_reason}{at}; answers: {answers}": run.waiting_reason,
         f"error {run.error_code}": run.error_code,
