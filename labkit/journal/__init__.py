@@ -1,8 +1,8 @@
 """Reads the journal of an agent: frames, laws, stories, timelines. Never writes to it.
 
-Read in this order: `reading` (rows), `fold` (what the events alone say), `laws` (the promises
-judged), `frames` (the `Journal`), `story`, `chart` (what a timeline shows), `figure` and `text`
-(the two that draw it).
+Read in this order: `reading` (rows), `fold` (what the events alone say), `verdicts` and `laws` (the
+promises judged), `run_rows` and `run_laws` (the same of durable runs), `frames` (the `Journal`),
+`story`, `chart` (what a timeline shows), `figure` and `text` (the two that draw it).
 
 The names below load on first use: `labkit journal copy` needs neither pandas nor matplotlib, and a
 thousand trials that only ask for the laws need neither.
