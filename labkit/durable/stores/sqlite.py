@@ -295,7 +295,7 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             at, code = change.waiting_step_id, change.error_code
             self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
             self._release(run["run_id"])
-        if change.to.is_terminal and change.to is not RunStatus.SUCCEEDED:  # which leaves none open
+        if change.to.is_terminal:
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
             self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run["run_id"])
         return Receipt(run["version"] + 1, requested)
@@ -328,21 +328,21 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     def _begin(self, now: datetime, run: Row, step: records.NewStep, **told: Any) -> StepAttempt:
         """The next attempt, RUNNING. The step must be: a checkpoint is never tried again."""
         key = (run["run_id"], step.step_id)
-        sql = """SELECT status, (SELECT count(*) FROM attempts a WHERE a.run_id = s.run_id
-                AND a.step_id = s.step_id), (SELECT attempt_id FROM attempts a
-                WHERE a.run_id = s.run_id AND a.status = 'RUNNING')
-            FROM steps s WHERE run_id = ? AND step_id = ?"""
-        [(status, used, is_open)] = self._db.rows(sql, *key)
-        if status != "RUNNING" or is_open:
-            why = f"step {step.step_id} is {status}, open: {is_open}; no attempt may follow"
+        sql = """INSERT INTO attempts
+                (run_id, step_id, number, attempt_id, status, model_purpose, created_at)
+            SELECT run_id, step_id, n, step_id || '#' || n, 'RUNNING', ?3, ?4 FROM steps,
+                (SELECT count(*) + 1 AS n FROM attempts WHERE run_id = ?1 AND step_id = ?2)
+            WHERE run_id = ?1 AND step_id = ?2 AND status = 'RUNNING'
+                AND NOT EXISTS (SELECT 1 FROM attempts WHERE run_id = ?1 AND status = 'RUNNING')
+            RETURNING *"""
+        new = [*self._db.rows(sql, *key, step.purpose, now.timestamp())]
+        if not new:
+            why = f"step {step.step_id} has its checkpoint or an open attempt: none follows"
             raise errors.IllegalRunTransitionError(why)
-        sql = """INSERT INTO attempts (run_id, step_id, number, attempt_id, status, model_purpose,
-            created_at) VALUES (?, ?, ?, ?, 'RUNNING', ?, ?) RETURNING *"""
-        new = (used + 1, f"{step.step_id}#{used + 1}", step.purpose, now.timestamp())
-        [attempt] = self._db.rows(sql, *key, *new)
+        attempt = self._rows.read(StepAttempt, new[0])
         told = {"type": step.step_type, "name": step.name, "effect": step.effect, **told}
-        self._event(now, run, "step_started", step.step_id, used + 1, **told)
-        return self._rows.read(StepAttempt, attempt)
+        self._event(now, run, "step_started", step.step_id, attempt.number, **told)
+        return attempt
 
     async def record_success(self, hold: Hold, attempt: StepAttempt, output: str) -> Receipt:
         with self._writing() as now:
