@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,6 @@ OPEN = ("CREATED", "RUNNING", "WAITING")
 CLOSERS = ("step_finished", "step_error", "step_recovered")
 ENDED = ("task_done", "task_rejected", "task_failed", "task_cancelled")
 REFUSED = (3, 65)  # another holds the lease; the run has moved on
-SECONDS = 5  # how many second kills share one first
 
 
 class End(NamedTuple):
@@ -342,18 +342,17 @@ def transactions(workshop: Workshop) -> list[Statement]:
 
 
 def boundary_pairs(workshop: Workshop, pairs: int, seed: int) -> list[list[Injury]]:
-    """Pairs by chance: a kill, and another in the process that recovers; `pairs` of them, or fewer
-    where the program has fewer. How far a recovery comes is seen from one that nobody kills."""
-    chance = random.Random(seed)
-    firsts = list(range(_passed(workshop)))
-    chance.shuffle(firsts)
-    found: list[list[Injury]] = []
-    while firsts and len(found) < pairs:
-        first = _at(firsts.pop())
-        seconds = list(range(_passed(workshop, first)))
-        chance.shuffle(seconds)
-        found += [[first, _at(n)] for n in seconds[:SECONDS]]
-    return found[:pairs]
+    """Pairs by chance: a kill, and another in the process that recovers; `pairs` of them, or all
+    where there are fewer. How far each recovery comes is seen from one that nobody kills."""
+    firsts = [_at(ordinal) for ordinal in range(_passed(workshop))]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        ends = list(pool.map(lambda first: _passed(workshop, first), firsts))
+    every: list[list[Injury]] = [
+        [first, _at(second)]
+        for first, end in zip(firsts, ends, strict=True)
+        for second in range(end)
+    ]
+    return random.Random(seed).sample(every, min(pairs, len(every)))
 
 
 def _at(ordinal: int) -> Point:
