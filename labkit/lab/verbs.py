@@ -352,12 +352,15 @@ def _started(process: object) -> Process:
 
 
 def _as_typed(command: str) -> str:
-    """As a terminal shows it; a long one goes on in a second line, as a shell allows."""
+    """As a terminal shows it; a long one goes on in the next line, as a shell allows."""
     line = f"$ {command}"
     settings = re.match(r"\$ (?:[A-Z_]+=(?:'[^']*'|\S*) )+", line)
     if len(line) <= COLUMNS or not settings:
         return line
-    return f"{settings[0]}\\\n    {line[settings.end() :]}"
+    first = settings[0]
+    if len(first) > COLUMNS:  # two places in words: a line for each setting
+        first = first.replace(" AGENT_", " \\\n    AGENT_")
+    return f"{first}\\\n    {line[settings.end() :]}"
 
 
 def _plan_and_notes(folder: Folder) -> str:

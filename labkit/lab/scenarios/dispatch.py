@@ -7,8 +7,8 @@
 
 The definition `notice` asks a model, sends one message, and asks the model again. `dispatch` has
 every kind of step: it reads notes, looks up who is on call, opens a ticket, and sends the message.
-Both work in the current folder. The store is state.db; outbox.txt, tickets.txt and calls.txt lie
-outside it, and no runtime ever reads them.
+`tickets` opens two at once. All work in the current folder. The store is state.db; outbox.txt,
+tickets.txt and calls.txt lie outside it, and no runtime ever reads them.
 
 What a process registers can differ from what the one before it did: AGENT_DECLARE=notify=READ_ONLY
 gives a tool another effect, AGENT_VERSION another version, AGENT_BUDGET is how many model attempts
@@ -48,6 +48,7 @@ ENDS = {"CREATED": 0, "SUCCEEDED": 0, "WAITING": 4}  # all others: 2
 TURNS = {
     "notice": [["notify"]],
     "dispatch": [["look_up", "open_ticket"], ["notify"]],
+    "tickets": [["open_ticket", "open_ticket"]],
 }
 
 
@@ -128,7 +129,7 @@ class Model(durable.ModelAdapter):
             calls = (durable.ToolCall(f"call-{turn + 1}-{n}", name) for n, name in asked)
             return durable.ModelResponse(tool_calls=tuple(calls))
         said = [outcome.result or f"not done: {outcome.code}" for outcome in request.tool_outcomes]
-        return durable.ModelResponse("; ".join(seen + said))
+        return durable.ModelResponse("; ".join(said))
 
 
 class Notes(durable.ContextProvider):
