@@ -312,13 +312,13 @@ def test_the_file_does_what_the_model_does(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_the_memory_store_does_what_the_model_does_at_length() -> None:
-    examine(in_memory, 800, steps=60)
+    examine(in_memory, 500, steps=60)
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)
 def test_the_file_does_what_the_model_does_at_length(tmp_path: Path) -> None:
-    examine(files(tmp_path), 100)
+    examine(files(tmp_path), 60)
 
 
 def test_the_model_is_short() -> None:
