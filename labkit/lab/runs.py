@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.chaos.forkserver import ForkServer
@@ -38,6 +39,7 @@ __all__ = [
     "Message",
     "Trials",
     "answer_all",
+    "build_package",
     "commits",
     "difference",
     "messages",
@@ -145,7 +147,7 @@ def use(mutant: str) -> None:
     Raises UsageError for a name that `labkit/chaos/mutants/durable.toml` does not have.
     """
     current = verbs.current_notebook()
-    package = _package(_named(mutant), current.root)
+    package = build_package(_named(mutant), current.root)
     path = os.pathsep.join(filter(None, (str(package), os.environ.get("PYTHONPATH"))))
     current.folder.unprinted = {**current.folder.unprinted, "PYTHONPATH": path}
 
@@ -211,11 +213,13 @@ class Trials:
         chosen = _named(mutant) if mutant else None
         self._place = tempfile.TemporaryDirectory(prefix="labkit-runs-", dir=scratch())
         self.root = Path(self._place.name)
-        package = [str(_package(chosen, self.root))] if chosen else []
+        package = [str(build_package(chosen, self.root))] if chosen else []
         where = os.pathsep.join([*package, *filter(None, [os.environ.get("PYTHONPATH")])])
         self._environ = {"LABKIT_FIRST": FIRST, "PYTHONPATH": where}
-        self._idle = [ForkServer(self._environ) for _ in range(AT_ONCE)]
-        self._servers = list(self._idle)
+        self._servers = [ForkServer(self._environ) for _ in range(AT_ONCE)]
+        self._idle: SimpleQueue[ForkServer] = SimpleQueue()
+        for server in self._servers:
+            self._idle.put(server)
 
     def record(self, definition: str) -> dict[str, list[str]]:
         """Each place of a run that nobody kills, with the tables that its transaction writes to."""
@@ -259,12 +263,12 @@ class Trials:
         """The n-th process in this folder: how it ended, and what it said."""
         usual = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
         start = {"LABKIT_CLOCK": str(FIRST_START + BETWEEN_STARTS_S * nth)}
-        server = self._idle.pop()
+        server = self._idle.get()
         try:
             environ = {**usual, **self._environ, **start, **agent}
             return server.call([PROGRAM, *words], folder, environ, LIMIT_S)
         finally:
-            self._idle.append(server)
+            self._idle.put(server)
 
     def __enter__(self) -> Trials:
         return self
@@ -282,8 +286,8 @@ def _named(name: str) -> Mutant:
     return known[name]
 
 
-def _package(mutant: Mutant, root: Path) -> Path:
-    """The mutant's package, and in it this lab's agent, which `plant` leaves out."""
+def build_package(mutant: Mutant, root: Path) -> Path:
+    """A folder with the mutant's package, and in it this lab's agent, which `plant` leaves out."""
     with storage_faults("cannot copy the runtime"):
         folder = plant(mutant, new_directory(root, f"runtime-{mutant.name.replace(' ', '-')}"))
         scenarios = folder / "labkit" / "lab" / "scenarios"

@@ -26,6 +26,7 @@ import asyncio
 import os
 import runpy
 import sys
+import textwrap
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -85,7 +86,8 @@ class Outside:
 
     async def notify(self, request: durable.ToolRequest) -> str:
         """The message leaves by one call, and nobody can call it back."""
-        self._append(OUTBOX, f"{request.idempotency_key}  {request.attempt_id}  {MESSAGE}")
+        key, attempt = request.idempotency_key, request.attempt_id
+        self._append(OUTBOX, f"{key}  {attempt}  {MESSAGE}")
         await self.called("notify")
         return SENT
 
@@ -252,7 +254,8 @@ def main(argv: list[str]) -> int:
         run = asyncio.run(advance(runner(places=places), *argv))
         places.end()
     except (LabkitError, Fatal) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        said = f"{type(error).__name__}: {error}"
+        print(textwrap.fill(said, 80, break_on_hyphens=False), file=sys.stderr)
         return error.exit_code
     print(f"run {run.run_id} is {stands(run)}")
     return ENDS.get(run.status, 2)

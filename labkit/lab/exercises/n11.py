@@ -1,0 +1,213 @@
+"""Did the message go out? An application's answer to a run that waits, and a repaired recovery."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from labkit.errors import LabkitError
+from labkit.journal import Journal
+from labkit.lab.checks import Desk, Judgement, ask, broken, held, not_judged
+from labkit.lab.folder import fresh_folder
+from labkit.lab.runs import AT_ONCE, Message, Trials, messages
+from labkit.lab.scenarios.dispatch import DATABASE, RESOLUTIONS, SENT
+
+__all__ = ["ex1", "ex2"]
+
+STEP = "model-1.tool-1"
+CALLED, STORED = "notify is called", f"the result of {STEP} is stored"
+LONG_NAMES = {"RETRY_STEP": "retry", "CONFIRM_STEP": "confirm", "REJECT_STEP": "reject",
+              "FAIL_RUN": "fail", "CANCEL_RUN": "cancel"}  # fmt: skip
+
+
+# 1: the answer to a run that waits.
+
+
+class Waiting(NamedTuple):
+    """A run that waits, in words how it came to that, and what can be seen of it."""
+
+    folder: Path
+    run_id: str
+    how: str
+    processes: int
+    seen: list[Message]
+
+    @property
+    def key(self) -> str:
+        return f"{self.run_id}:{STEP}"
+
+
+def ex1(answer: Any, desk: Desk) -> Judgement:
+    """`answer(run, outbox)` is asked about runs that were really killed, and is obeyed."""
+    rule = "Kim has the message of each run exactly once, and the run says that Kim was told."
+    if wrong := _no_answer(ask(answer, {"run_id": "pump", "waiting_step_id": STEP}, [])):
+        return not_judged(wrong, rule)  # it costs no kill
+    with Trials() as trials, ThreadPoolExecutor(AT_ONCE) as pool:
+        every = list(pool.map(lambda make: make(trials), (_not_sent, _sent_by_a_retry, _sent)))
+        for waiting in every[::-1]:
+            run = {"run_id": waiting.run_id, "waiting_step_id": STEP}
+            said = ask(answer, run, [message._asdict() for message in waiting.seen])
+            if wrong := _no_answer(said):
+                return not_judged(wrong, rule)
+            if wrong := _obey(trials, waiting, LONG_NAMES.get(str(said), str(said))):
+                return broken(wrong, rule, _outbox_rows(waiting))
+        rows = [row for waiting in every for row in _outbox_rows(waiting)]
+    reason = "Three runs that waited, each for another reason, got their message out once."
+    return held(reason, rule, rows)
+
+
+def _no_answer(said: Any) -> str:
+    if isinstance(said, str) and LONG_NAMES.get(str(said), str(said)) in RESOLUTIONS:
+        return ""
+    return f"Your function returns {said!r:.60}; use one of {', '.join(RESOLUTIONS)}."
+
+
+def _obey(trials: Trials, waiting: Waiting, word: str) -> str:
+    """What is wrong once the answer has been given; "" where nothing is."""
+    _, said = trials.call(waiting.folder, waiting.processes, "resolve", waiting.run_id, word)
+    times = sum(message.key == waiting.key for message in messages(waiting.folder))
+    run = f"Run {waiting.run_id} {waiting.how}. You answer {word}"
+    if times > 1:
+        return f"{run}: Kim has its message {times} times. One of them was in the outbox before."
+    if times == 0:
+        told = " though the run says that Kim was told" if SENT in said else ""
+        return f"{run}: Kim never gets its message{told}. None in the outbox had its key."
+    if SENT not in said:
+        return f"{run}: Kim has the message, and the run says: {said.strip().partition(' is ')[2]}."
+    return ""
+
+
+def _sent(trials: Trials) -> Waiting:
+    folder = _folder(trials, "sent")
+    trials.die(folder, "notice", AGENT_DIE_BEFORE=STORED)
+    return _wait(trials, folder, "pump", "was killed after notify was called", 1)
+
+
+def _not_sent(trials: Trials) -> Waiting:
+    """In its outbox is a message, of another run."""
+    folder = _folder(trials, "not-sent")
+    trials.call(folder, 0, "go", "fan")
+    how = "was killed before notify was called; the message in the outbox is of run fan"
+    trials.die(folder, "notice", AGENT_DIE_BEFORE=CALLED)
+    return _wait(trials, folder, "pump", how, 2)
+
+
+def _sent_by_a_retry(trials: Trials) -> Waiting:
+    """Nothing went out at the first attempt; the retry was killed in its turn."""
+    folder = _folder(trials, "retried")
+    trials.die(folder, "notice", AGENT_DIE_BEFORE=CALLED)
+    trials.call(folder, 1, "go", "pump")
+    trials.call(folder, 2, "resolve", "pump", "retry", AGENT_DIE_BEFORE=STORED)
+    how = "was answered with a retry, which was killed after notify was called"
+    return _wait(trials, folder, "pump", how, 3)
+
+
+def _wait(trials: Trials, folder: Path, run_id: str, how: str, processes: int) -> Waiting:
+    code, said = trials.call(folder, processes, "go", run_id)
+    if code != 4:
+        raise LabkitError(f"run {run_id} was to wait, and: {said.strip()}")
+    return Waiting(folder, run_id, how, processes + 1, messages(folder))
+
+
+def _outbox_rows(waiting: Waiting) -> list[str]:
+    """Its outbox now."""
+    return [f"{m.key}  {m.attempt}  {m.text}" for m in messages(waiting.folder)] or ["no message"]
+
+
+# 2: what may follow, by what is stored.
+
+
+class Left(NamedTuple):
+    """What a killed process has left of the step: the rows, and the messages outside."""
+
+    place: str
+    step: dict[str, Any] | None
+    attempts: list[dict[str, Any]]
+    sent: int
+
+    @property
+    def wanted(self) -> str:
+        if self.step and self.step["checkpoint"]:
+            return "reuse"
+        return "wait" if self.attempts else "call"
+
+    @property
+    def rows(self) -> list[str]:
+        step = self.step or {"status": "not stored", "checkpoint": None}
+        attempts = [f"attempt {each['number']}  {each['status']}" for each in self.attempts]
+        first = f"step {STEP}  {step['status']}  checkpoint {step['checkpoint'] or 'none'}"
+        return [first, *attempts, f"outbox  {self.sent} message{'' if self.sent == 1 else 's'}"]
+
+
+PLACES = (
+    f"{STORED}, commit 3", f"{STORED}, commit 2", STORED, CALLED,
+    f"the attempt of {STEP} is stored", "the attempt of model-2 is stored",
+)  # fmt: skip
+# No store of today says so. One of tomorrow may, and a recovery must not take that for "call it".
+UNHEARD_OF = Left(
+    "by a newer runtime", {"status": "PAUSED", "checkpoint": None},
+    [{"number": 1, "status": "PAUSED"}], 1,
+)  # fmt: skip
+
+
+def ex2(follow: Any, desk: Desk) -> Judgement:
+    """`follow(step, attempts)` reads what processes with the published order have left."""
+    rule = "A message is called for only where nothing is stored of it; what is not known waits."
+    if wrong := _unlike(ask(follow, None, [])):  # such an answer costs no kill
+        return not_judged(wrong, rule)
+    with Trials("three commits") as trials, ThreadPoolExecutor(AT_ONCE) as pool:
+        every = [*pool.map(partial(_leave, trials), PLACES), UNHEARD_OF]
+    for left in every:
+        step, attempts = left.step and dict(left.step), [dict(each) for each in left.attempts]
+        answer = ask(follow, step, attempts)
+        if wrong := _unlike(answer):
+            return not_judged(wrong, rule)
+        if answer != left.wanted:
+            return broken(_say_why(left, answer), rule, left.rows)
+    reason = "Six real kills and a row from tomorrow: nothing twice, and no question without need."
+    return held(reason, rule, every[0].rows)
+
+
+def _unlike(answer: Any) -> str:
+    if isinstance(answer, str) and answer in ("call", "reuse", "wait"):
+        return ""
+    return f'Your function gives {answer!r:.60}; give "call", "reuse" or "wait".'
+
+
+def _leave(trials: Trials, place: str) -> Left:
+    folder = _folder(trials, place.replace(" ", "-").replace(",", ""))
+    trials.die(folder, "notice", AGENT_DIE_BEFORE=place)
+    journal = Journal(folder / DATABASE)
+    sql = "SELECT status, checkpoint_attempt_id AS checkpoint FROM steps WHERE step_id = ?"
+    steps = journal.sql(sql, [STEP])
+    tried = journal.sql("SELECT number, status FROM attempts WHERE step_id = ?", [STEP])
+    rows = [_plain(row) for row in steps.to_dict("records")]
+    attempts = [_plain(row) for row in tried.to_dict("records")]
+    return Left(f"before {place}", rows[0] if rows else None, attempts, len(messages(folder)))
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if isinstance(v, str | int) else None for k, v in row.items()}
+
+
+def _say_why(left: Left, answer: str) -> str:
+    said = f"Killed {left.place}. You say {answer}"
+    if left is UNHEARD_OF:
+        return (
+            f"A newer runtime left a step that has the status PAUSED. You say {answer}: who knows?"
+        )
+    if answer == "call" and left.sent:
+        return f"{said}, and Kim has the message already: it goes out twice."
+    if answer == "call":
+        return f"{said}. Nothing went out here, but these rows are those of a kill after the call."
+    if answer == "reuse":
+        return f"{said}, and there is no checkpoint: the result of the tool is nowhere."
+    if left.wanted == "call":
+        return f"{said}, and no attempt is stored: the tool was never called, nobody need be asked."
+    return f"{said}, and the checkpoint is there: the store itself proves that it went out."
+
+
+def _folder(trials: Trials, name: str) -> Path:
+    return fresh_folder(trials.root, name, "pump").path
