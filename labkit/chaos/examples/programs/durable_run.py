@@ -57,6 +57,10 @@ class Bounded:
     def __init__(self, inner: Any, boundaries: Boundaries) -> None:
         self._inner, self._boundaries = inner, boundaries
 
+    @property
+    def __class__(self) -> type:  # a tool is to be a Tool: isinstance asks this
+        return type(self._inner)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         if not inspect.iscoroutinefunction(found):
