@@ -359,7 +359,7 @@ def _as_typed(command: str) -> str:
         return line
     first = settings[0]
     if len(first) > COLUMNS:  # two places in words: a line for each setting
-        first = first.replace(" AGENT_", " \\\n    AGENT_")
+        first = "$ " + first[2:].replace(" AGENT_", " \\\n    AGENT_")
     return f"{first}\\\n    {line[settings.end() :]}"
 
 
