@@ -101,6 +101,10 @@ class _Watched:
     def __init__(self, inner: Any, tell: Any) -> None:
         self._inner, self._tell = inner, tell
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # a definition takes a Tool only, and isinstance asks here
+        return type(self._inner)
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
         if not inspect.iscoroutinefunction(found):
