@@ -244,7 +244,7 @@ async def _play_all(path: Path, cases: Sequence[Case]) -> list[Seen]:
     registry = durable.DefinitionRegistry()
     registry.register(
         durable.AgentDefinition.for_adapter(
-            definition_id="notice", version="1", instructions="", model_adapter=model
+            definition_id="notice", version="1", instructions="Say it.", model_adapter=model
         )
     )
     with durable.SQLiteRunStore(path, durable.PlaintextPayloadCodec()) as store:
@@ -375,7 +375,7 @@ def _judge_zombie(guard: str, desk: Desk) -> Judgement:
         f"{len(CASES)} writes to a real store, and a process that was paused, lost its lease, woke "
         "up and wrote: refused, and nothing of it is stored."
     )
-    return held(reason, GUARDED, [*rows, f"ann, woken: {said.output.strip()}"])
+    return held(reason, GUARDED, [*rows, f"ann, woken: {' '.join(said.output.split())}"])
 
 
 def _planted(guard: str, folder: Folder) -> str:
