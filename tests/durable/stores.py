@@ -63,6 +63,11 @@ SNAPSHOT = AgentDefinition.for_adapter(
     instructions="Be kind.",
     model_adapter=DeterministicModelAdapter(("ok",)),
 ).frozen_snapshot()
+CONFIRM = RunResolution.confirm_step("sent", waiting_step_id=TOOL.step_id)
+REJECT = RunResolution.reject_step("NO", "was not sent", waiting_step_id=TOOL.step_id)
+RETRY = RunResolution.retry_step(waiting_step_id=TOOL.step_id)
+FAIL, CANCEL = RunResolution.fail_run(), RunResolution.cancel_run()
+BROKEN = Failed(FailureClassification.PERMANENT, "BROKEN", "no such table")
 _Result = TypeVar("_Result")
 
 

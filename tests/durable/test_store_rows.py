@@ -24,8 +24,14 @@ from labkit.durable import (
 )
 from labkit.durable.records import Change, Failed, Hold, Receipt, RunFilter
 from tests.durable.stores import (  # noqa: F401
+    BROKEN,
+    CANCEL,
+    CONFIRM,
     FACTORIES,
+    FAIL,
     GO,
+    REJECT,
+    RETRY,
     TOOL,
     TTL,
     WAITS,
@@ -35,7 +41,6 @@ from tests.durable.stores import (  # noqa: F401
     a_bench,
     a_fault,
 )  # fmt: skip
-from tests.durable.test_store_contract import BROKEN, CANCEL, CONFIRM, FAIL, REJECT, RETRY
 
 JOURNAL = ["seq", "ts", "task_id", "run_id", "owner", "kind", "step_idx", "step", "attempt", "data"]
 
