@@ -1,7 +1,6 @@
 """A model-driven agent that crosses crashes, and says what it cannot prove.
 
-Read records, recovery, advance, lease, runner, then stores/schema and stores/sqlite.
-"""
+Read records, recovery, advance, lease, runner, then stores/schema and stores/sqlite."""
 
 from labkit.durable.clocks import *  # noqa: F403
 from labkit.durable.codec import *  # noqa: F403
@@ -15,7 +14,6 @@ from labkit.durable.resolution import *  # noqa: F403
 from labkit.durable.runner import *  # noqa: F403
 from labkit.durable.snapshot import *  # noqa: F403
 from labkit.durable.store import *  # noqa: F403
-from labkit.durable.stores.memory import *  # noqa: F403
 from labkit.durable.stores.sqlite import *  # noqa: F403
 from labkit.durable.tools import *  # noqa: F403
 from labkit.durable.updates import *  # noqa: F403

@@ -1,10 +1,8 @@
 """One advance of one run, under one lease: context, then model and tools in turn, to the end.
 
-The loop is the same for a new run and for one that a kill left behind. It walks through the steps
-by their identity and asks the table of `recovery` about each: what has a checkpoint is reused, so
-a resumed run comes to where the killed one was. The only call to the outside is in `_call`, between
-the transaction that stores the attempt and the one that stores how it ended.
-"""
+The loop is the same for a new run and for one that a kill left behind: it asks the table of
+`recovery` about each step and reuses what has a checkpoint. The only call to the outside is in
+`_call`, between the transaction that stores the attempt and the one that stores how it ended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from labkit.durable import errors, model, records, recovery, tools
-from labkit.durable.calls import attempt_call
 from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
 from labkit.durable.lease import Held
@@ -22,9 +19,11 @@ from labkit.durable.recovery import Last, Next, change_for, decide, kind_of, las
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
 from labkit.durable.updates import Broadcast, RunUpdateType
+from labkit.errors import describe
 
 __all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
 
+UNCLASSIFIED_FAILURE, TIMED_OUT = "UNCLASSIFIED_FAILURE", "TIMED_OUT"
 MODEL_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
 _Result = TypeVar("_Result")
 DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=records.REASON_DEFINITION_UNAVAILABLE)
@@ -63,8 +62,6 @@ class Advance:
     def open_attempt(self) -> StepAttempt | None:
         every = (attempts[-1] for attempts in self._attempts.values() if attempts)
         return next((each for each in every if each.status is records.StepStatus.RUNNING), None)
-
-    # --- the spine
 
     async def run(self, registry: DefinitionRegistry) -> None:
         """Always leaves by an exception: Stopped, or what kept the run from being advanced."""
@@ -123,8 +120,6 @@ class Advance:
         await self._held.write(lambda: self._store.change_run(self._held.hold, change))
         raise Stopped
 
-    # --- the three kinds of steps
-
     async def _context(self, definition: AgentDefinition) -> tuple[ContextItem, ...]:
         provider = definition.context_provider
         if not self._snapshot.has_context_provider:
@@ -180,11 +175,15 @@ class Advance:
         async for part in adapter.stream(request):
             if response is not None:
                 raise model.violation("the stream went on after its response")
-            if isinstance(part, model.ModelDelta):
+            if isinstance(part, model.ModelResponse):
+                response = part
+            elif isinstance(part, model.ModelDelta):
                 self._publish(RunUpdateType.MODEL_DELTA, of, content=part.content)
                 await asyncio.sleep(0)  # whoever watches sees it now
             else:
-                response = part
+                raise model.violation(
+                    f"a {type(part).__name__} in the stream; it takes ModelDeltas"
+                )
         return response
 
     async def _use_tool(
@@ -194,13 +193,9 @@ class Advance:
 
         async def invoke(attempt: StepAttempt) -> str:
             assert tool
-            request = tools.ToolRequest(
-                **vars(call),
-                run_id=attempt.run_id,
-                step_id=attempt.step_id,
-                attempt_id=attempt.attempt_id,
-                idempotency_key=f"{attempt.run_id}:{attempt.step_id}",
-            )
+            of = {name: getattr(attempt, name) for name in ("run_id", "step_id", "attempt_id")}
+            key = f"{attempt.run_id}:{attempt.step_id}"
+            request = tools.ToolRequest(**vars(call), **of, idempotency_key=key)
             outcome = await tool.invoke(request)
             return dump(tools.require_outcome(outcome, call))
 
@@ -225,20 +220,15 @@ class Advance:
             code = attempts[-1].error_code if attempts else None
             if change := change_for(found, kind, step_id, code):
                 await self._change(change)
-            if found is Next.RETRY:
-                await self._delay()
+            if found is Next.RETRY and (policy := self._snapshot.retry_policy) and policy.delay:
+                async with self._held.renewing():
+                    await self._store.clock.sleep_until(self._store.clock.now() + policy.delay)
             await self._safe_point()
             if not is_callable:
                 await self._change(DEFINITION_GONE)
             await self._call(work, kind, await self._begin(work.step))
         result: _Result = load(kind_of_result, self._outputs[step_id])
         return result
-
-    async def _delay(self) -> None:
-        policy, clock = self._snapshot.retry_policy, self._store.clock
-        if policy and policy.delay:
-            async with self._held.renewing():
-                await clock.sleep_until(clock.now() + policy.delay)
 
     async def _begin(self, step: NewStep) -> StepAttempt:
         limits = self._snapshot.model_execution_budget
@@ -304,3 +294,45 @@ class Advance:
     def _publish(self, kind: RunUpdateType, attempt: StepAttempt, **more: Any) -> None:
         of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}
         self._live.publish(attempt.run_id, kind, self._store.clock.now(), **of)
+
+
+async def attempt_call(
+    call: Callable[[], Awaitable[_Result]],
+    timeout_s: float | None,
+    *,
+    asserts: type[errors.StepFailure],
+    is_safe: bool,
+) -> _Result | records.Failed:
+    """The result, or how it failed.
+
+    Only `asserts` says what happened outside: a tool that asks a model in its turn may meet a
+    ModelFailure after it has sent its mail. `is_safe`: any other exception leaves nothing in doubt.
+    A cancelled task leaves as CancelledError: that is no failure of the call. Anything that no
+    program should swallow, such as KeyboardInterrupt, leaves too."""
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            return await call()
+    except asserts as failure:
+        code = failure.code[:100].encode("utf-8", "backslashreplace").decode()
+        return records.Failed(failure.classification, code, describe(failure))
+    except TimeoutError as error:
+        if limit.expired():
+            why = f"no answer within {timeout_s:g} s"
+            return records.Failed(errors.FailureClassification.UNCERTAIN, TIMED_OUT, why)
+        return _unexpected(error, is_safe)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _unexpected(error, is_safe)  # the callee was cancelled by somebody else
+    except Exception as error:
+        return _unexpected(error, is_safe)
+
+
+def _unexpected(error: BaseException, is_safe: bool) -> records.Failed:
+    kind = (
+        errors.FailureClassification.PERMANENT
+        if is_safe
+        else errors.FailureClassification.UNCERTAIN
+    )
+    return records.Failed(kind, UNCLASSIFIED_FAILURE, describe(error))

@@ -6,11 +6,12 @@ from typing import Any, Self
 
 from labkit.durable.context import ContextProvider
 from labkit.durable.errors import DefinitionConflictError, DefinitionError, DefinitionNotFoundError
-from labkit.durable.model import ModelAdapter
+from labkit.durable.model import ModelAdapter, StreamingModelAdapter
 from labkit.durable.plain import build, dump
 from labkit.durable.snapshot import DefinitionSnapshot, ModelExecutionBudget, RetryPolicy
 from labkit.durable.tools import Tool
 from labkit.errors import ensure
+from labkit.jsonvalues import SURROGATE
 
 __all__ = ["AgentDefinition", "DefinitionRegistry"]
 
@@ -27,7 +28,7 @@ class AgentDefinition:
     definition_id: str
     version: str
     instructions: str
-    model_adapter: ModelAdapter
+    model_adapter: ModelAdapter | StreamingModelAdapter
     context_provider: ContextProvider | None = None
     tools: tuple[Tool, ...] = ()
     retry_policy: RetryPolicy | None = None
@@ -35,11 +36,19 @@ class AgentDefinition:
     model_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
+        what = f"definition {self.definition_id!r} {self.version!r}"
+        tools = isinstance(self.tools, tuple) and all(hasattr(tool, "name") for tool in self.tools)
+        ensure(tools, DefinitionError(f"{what}: tools is a tuple of Tool objects"))
         names = [tool.name for tool in self.tools]
-        twice = DefinitionError(f"two tools of one name among {', '.join(names)}")
-        ensure(len(set(names)) == len(names), twice)
-        named = self.definition_id and self.version
-        ensure(named, DefinitionError("a definition needs an id and a version"))
+        for text in (self.definition_id, self.version, self.instructions, *names):
+            is_text = isinstance(text, str) and text.strip() and not SURROGATE.search(text)
+            ensure(is_text, DefinitionError(f"{what}: {text!r:.60} is blank, or no text"))
+        ensure(len(set(names)) == len(names), DefinitionError(f"{what}: two tools of one name"))
+        for limit_s in (self.model_timeout_s, *(tool.timeout_s for tool in self.tools)):
+            fits = limit_s is None or (type(limit_s) in (int, float) and 0 < limit_s < 1e9)
+            ensure(fits, DefinitionError(f"{what}: a time-out is seconds above 0, not {limit_s!r}"))
+        fits = isinstance(self.model_execution_budget, ModelExecutionBudget)
+        ensure(fits, DefinitionError(f"{what}: model_execution_budget is a ModelExecutionBudget"))
 
     @classmethod
     def for_adapter(cls, **fields: Any) -> Self:

@@ -1,8 +1,7 @@
 """Adapters that answer the same each time: for tests, lessons and first programs.
 
 They answer from the request, never from how often they were called: a resumed process must go on
-where the killed one was.
-"""
+where the killed one was."""
 
 import asyncio
 import inspect
@@ -13,6 +12,7 @@ from labkit.durable import model
 from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
 from labkit.durable.model import ModelAdapter, ModelDelta, ModelRequest, ModelResponse
 from labkit.durable.tools import Tool, ToolCall, ToolEffect, ToolOutcome, ToolRequest
+from labkit.errors import ensure
 
 __all__ = [
     "DeterministicContextProvider", "DeterministicModelAdapter",
@@ -35,9 +35,7 @@ class DeterministicModelAdapter(ModelAdapter):
 
 
 class DeterministicStreamingModelAdapter(model.StreamingModelAdapter):
-    """Streams the chunks as deltas; together they are the content of its response.
-
-    With `tool_calls`, the first turn asks for them and the chunks are the answer after that."""
+    """Streams the chunks, then their whole. With `tool_calls`, the first turn asks for them."""
 
     def __init__(self, chunks: Sequence[str], tool_calls: Sequence[ToolCall] = ()) -> None:
         self._chunks, self._calls = tuple(chunks), tuple(tool_calls)
@@ -70,11 +68,23 @@ class DeterministicTool(Tool):
         if inspect.iscoroutinefunction(self._handler):
             result = await self._handler(request)
         else:
-            result = await asyncio.to_thread(self._handler, request)
+            result = await asyncio.to_thread(self._in_thread, request)
+        result = await result if inspect.isawaitable(result) else result
         if isinstance(result, ToolOutcome):
             return result
+        kind = type(result).__name__
+        no_text = TypeError(
+            f"the handler of {self.name} returned a {kind}, no text, no ToolOutcome"
+        )
+        ensure(isinstance(result, str), no_text)
         to = {"call_id": request.call_id, "tool_name": request.tool_name}
         return ToolOutcome.success(**to, result=result)
+
+    def _in_thread(self, request: ToolRequest) -> Any:
+        try:
+            return self._handler(request)
+        except (StopIteration, GeneratorExit) as error:  # neither can cross from thread to loop
+            raise RuntimeError(f"the handler of {self.name} raised {error!r}") from error
 
 
 class DeterministicContextProvider(ContextProvider):

@@ -16,11 +16,11 @@ LabkitError
 |  |- StoreBusyError        75    another process kept the store busy
 |- StepFailure                    what an adapter raises to say how its call failed
    |- ModelFailure
-   |- ToolFailure                 TRANSIENT or PERMANENT: no effect happened
-"""
+   |- ToolFailure                 TRANSIENT or PERMANENT: no effect happened"""
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from labkit.errors import LabkitError
 
@@ -47,6 +47,9 @@ class LeaseNotHeldError(LabkitError, code=3):
     def __init__(self, message: str, owner: str | None, expires_at: datetime | None) -> None:
         super().__init__(message)
         self.owner, self.expires_at = owner, expires_at
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.owner, self.expires_at)
 
 
 class DefinitionError(LabkitError, code=65): ...
@@ -88,9 +91,12 @@ class StepFailure(LabkitError):
     def __init__(
         self, classification: FailureClassification, code: str = "FAILED", message: str = ""
     ) -> None:
-        super().__init__(message or code)
+        super().__init__(message or str(code))
         self.classification = FailureClassification(classification)
-        self.code = code
+        self.code = str(code or "FAILED")
+
+    def __reduce__(self) -> Any:  # a tool may work in another process
+        return type(self), (self.classification, self.code, str(self))
 
 
 class ModelFailure(StepFailure): ...

@@ -64,16 +64,12 @@ class ModelAdapter(ABC):
     async def generate(self, request: ModelRequest) -> ModelResponse: ...
 
 
-class StreamingModelAdapter(ModelAdapter):
+class StreamingModelAdapter(ABC):
+    """As ModelAdapter; what whoever watches sees of its deltas is never stored."""
+
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelResponse]:
-        """Deltas for whoever watches, then exactly one ModelResponse, which alone is stored."""
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        async for part in self.stream(request):
-            if isinstance(part, ModelResponse):
-                return part
-        raise violation("the stream ended without a response")
+        """Deltas, then exactly one ModelResponse."""
 
 
 def violation(what: str) -> ModelFailure:

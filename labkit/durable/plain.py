@@ -41,7 +41,7 @@ class _Damage:
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (ValueError, AttributeError, TypeError, KeyError, IndexError)):
+        if isinstance(error, (ValueError, AttributeError, TypeError, LookupError, RecursionError)):
             why = f"a row is not as it was written: {type(error).__name__}: {error}"
             raise RunStoreIntegrityError(f"{why}; restore the file") from error
 
@@ -75,11 +75,11 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:
-    hints = get_type_hints(kind).items()
-    readers = [(name, read) for name, hint in hints if (read := _reader(hint))]
+    hints = get_type_hints(kind)
+    readers = [(name, read) for name, hint in hints.items() if (read := _reader(hint))]
 
     def record(data: Any) -> Any:
-        values = dict(data)
+        values = {name: value for name, value in data.items() if name in hints}
         for name, read in readers:
             if (value := values.get(name)) is not None:
                 values[name] = read(value)

@@ -1,8 +1,7 @@
 """What a run is made of, as frozen values. Times are aware and in UTC, ids are text.
 
 A run is one execution of one exact definition on one input. It consists of steps; a step has one
-attempt or more, and is done exactly when one of them is its checkpoint.
-"""
+attempt or more, and is done exactly when one of them is its checkpoint."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -55,8 +54,7 @@ class StepStatus(StrEnum):
 
 
 class ConversationRole(StrEnum):
-    USER = "USER"
-    ASSISTANT = "ASSISTANT"
+    USER, ASSISTANT = "USER", "ASSISTANT"
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """What may follow a step: the whole of recovery, in one table.
 
-The loop asks for every step, the first time as after a crash: of which kind is it, how did its last
-attempt end? Both come from the store and from the frozen snapshot, never from what is registered
-now. A kind or an end that the table does not know stops the run; it never leads to a call.
-"""
+Of which kind is the step, and how did its last attempt end? Both come from the store and from the
+frozen snapshot, never from what is registered now. What the table does not know stops the run."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -28,8 +28,7 @@ def allowed_resolutions(run: RunSummary) -> tuple[ResolutionAction, ...]:
 
 @dataclass(frozen=True)
 class RunResolution:
-    """The application's answer; `result` is a confirmed effect's, `code` and `message` a rejected
-    one's. `reason` and `actor` are kept beside it."""
+    """`result` is a confirmed effect's, `code` and `message` are a rejected one's."""
 
     action: ResolutionAction
     result: str | None = None
@@ -38,6 +37,9 @@ class RunResolution:
     reason: str | None = None
     actor: str | None = None
     waiting_step_id: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "action", ResolutionAction(self.action))  # a text is as good
 
     @classmethod
     def retry_step(cls, **more: Any) -> Self:

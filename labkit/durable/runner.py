@@ -1,6 +1,7 @@
 """The commands of a run. Each looks, takes the lease, and lets one advance go as far as it can."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -11,6 +12,7 @@ from labkit.durable import errors, records
 from labkit.durable.advance import DEFINITION_GONE, Advance, Stopped
 from labkit.durable.definition import DefinitionRegistry
 from labkit.durable.lease import Held, patiently
+from labkit.durable.plain import build, dump
 from labkit.durable.records import Change, Claim, RunInspection, RunRecord, RunStatus, RunSummary
 from labkit.durable.resolution import RunResolution
 from labkit.durable.store import RunStore
@@ -20,6 +22,7 @@ from labkit.errors import BadInput, LabkitError, ensure
 __all__ = ["DEFAULT_LEASE_TTL", "Recovered", "Runner"]
 
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
+_SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=366)
 _RUN_IT = Change(RunStatus.RUNNING)
 _Result = TypeVar("_Result")
 
@@ -43,8 +46,7 @@ class Runner:
         owner: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
     ) -> None:
-        if lease_ttl <= timedelta(0):
-            raise BadInput(f"lease_ttl={lease_ttl}: a lease lasts longer than nothing")
+        ensure(_SHORTEST <= lease_ttl <= _LONGEST, BadInput(f"lease_ttl={lease_ttl}: 1 ms to 1 y"))
         self.registry, self.store = registry, store
         self.owner, self._ttl = owner or f"runner-{uuid4().hex}", lease_ttl
         self._live: dict[str, Broadcast] = {}
@@ -59,7 +61,11 @@ class Runner:
 
     async def list_runs(self, **wanted: Any) -> list[RunSummary]:
         """The oldest first; `wanted` are the fields of RunFilter, each with its default."""
-        return await self.store.list_runs(records.RunFilter(**wanted))
+        asked = records.RunFilter(**wanted)
+        fits = asked.lease in (None, "expired") and asked.status in (None, *RunStatus)
+        fits = fits and type(asked.limit) is int and 0 < asked.limit < 1 << 31
+        ensure(fits, BadInput(f"{asked} is no filter: a status, lease='expired', limit from 1 on"))
+        return await self.store.list_runs(asked)
 
     async def subscribe_run(self, run_id: str) -> AsyncIterator[RunUpdate]:
         """Updates of this runner's advance of the run, from now until it ends."""
@@ -83,10 +89,14 @@ class Runner:
 
         The same `run_id` with an equal request gives the stored run. Raises DuplicateRunError for
         another request, DefinitionNotFoundError, and ValueError for a blank id."""
-        blank = ValueError("run_id is blank; leave it out to get a new one")
-        ensure(run_id is None or run_id.strip(), blank)
+        blank = ValueError("run_id is blank or no text; leave it out to get a new one")
+        ensure(run_id is None or (isinstance(run_id, str) and run_id.strip()), blank)
         kind = type(input).__name__
         ensure(isinstance(input, str), BadInput(f"the input is a {kind}; a run takes a text"))
+        try:
+            told = build(tuple[records.ConversationMessage, ...], json.loads(dump(list(history))))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise BadInput(f"the history is no list of ConversationMessage: {error}") from error
         definition = self.registry.resolve(definition_id, version)
         now = self.store.clock.now()
         run = RunRecord(
@@ -94,7 +104,7 @@ class Runner:
             definition_id=definition_id,
             definition_version=version,
             input=input,
-            history=tuple(history),
+            history=told,
             snapshot=definition.frozen_snapshot(),
             created_at=now,
             updated_at=now,
@@ -130,10 +140,9 @@ class Runner:
     async def resolve_run(
         self, run_id: str, resolution: RunResolution, expected_version: int
     ) -> RunRecord:
-        """Gives the application's answer to a WAITING run, and goes on.
-
-        Raises IllegalRunTransitionError, ResolutionNotAllowedError or StaleRunVersionError for an
-        answer that does not fit; then nothing has changed."""
+        """Gives the application's answer to a WAITING run, and goes on. Raises
+        IllegalRunTransitionError, ResolutionNotAllowedError or StaleRunVersionError for an answer
+        that does not fit; then nothing has changed."""
         with self._broadcast(run_id) as live:
             if retries := resolution.action is records.ResolutionAction.RETRY_STEP:
                 await self._require_tool(run_id)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from labkit.durable.errors import DefinitionError
 from labkit.durable.tools import ToolDeclaration
+from labkit.errors import ensure
 
 __all__ = ["DefinitionSnapshot", "ModelExecutionBudget", "ModelPurpose", "RetryPolicy"]
 
@@ -24,8 +25,12 @@ class RetryPolicy:
     delay: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.delay < timedelta(0):
-            raise DefinitionError("RetryPolicy: max_attempts is at least 1, delay at least 0")
+        counts = type(self.max_attempts) is int and 1 <= self.max_attempts < 1 << 31
+        lasts = isinstance(self.delay, timedelta) and timedelta(0) <= self.delay <= timedelta(366)
+        ensure(
+            counts and lasts,
+            DefinitionError("RetryPolicy: max_attempts from 1 on, delay of 0 to 366 days"),
+        )
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,10 @@ class ModelExecutionBudget:
     primary_max_attempts: int = 8
     context_compression_max_attempts: int = 8
     output_repair_max_attempts: int = 8
+
+    def __post_init__(self) -> None:
+        fits = all(type(limit) is int and 0 <= limit < 1 << 31 for limit in vars(self).values())
+        ensure(fits, DefinitionError("ModelExecutionBudget: each limit is a number from 0 on"))
 
     def of(self, purpose: ModelPurpose) -> tuple[int, int]:
         """For the whole run, and for this purpose."""

@@ -2,8 +2,7 @@
 
 Every write under a lease names its Hold. It raises StaleRunVersionError if the run has moved on,
 LeaseNotHeldError if the lease has expired or another epoch has begun, StoreBusyError if nothing
-could be written for now, and any other StoreError if the storage failed.
-"""
+could be written for now, and any other StoreError if the storage failed."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -43,8 +43,7 @@ class ToolRequest:
 
 
 class ToolOutcomeStatus(StrEnum):
-    SUCCESS = "SUCCESS"
-    REJECTED = "REJECTED"
+    SUCCESS, REJECTED = "SUCCESS", "REJECTED"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +60,7 @@ class ToolOutcome:
     message: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "status", ToolOutcomeStatus(self.status))
         given = [type(value) is str for value in (self.result, self.code, self.message)]
         succeeded = self.status is ToolOutcomeStatus.SUCCESS
         if given != [succeeded, not succeeded, not succeeded]:

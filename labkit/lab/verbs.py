@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from labkit.errors import Fatal, LabkitError, NotFound, UsageError
-from labkit.journal.fold import KINDS
+from labkit.journal.fold import KINDS, RUN_KINDS
 from labkit.journal.laws import HELD
 from labkit.lab import checks, content, evidence, hints, progress
 from labkit.lab.checks import Desk, Judgement
@@ -182,8 +182,9 @@ def wait_for(
 
     Raises NotReady when it ends before that, or after `timeout_s`; UsageError for an unknown kind.
     """
-    if kind not in KINDS:
-        raise UsageError(f"no event is called {kind!r}; use one of {', '.join(KINDS)}")
+    kinds = (*KINDS, *(kind for kind in RUN_KINDS if kind not in KINDS))
+    if kind not in kinds:
+        raise UsageError(f"no event is called {kind!r}; use one of {', '.join(kinds)}")
     _started(process).wait_for(kind, step_idx, timeout_s)
     of_step = "" if step_idx is None else f" of step {step_idx}"
     print(f"The journal holds {kind}{of_step}; process {process.number} is at work.")

@@ -293,11 +293,3 @@ async def test_a_malformed_stream_fails_without_a_checkpoint(
     found = await world.inspect()
     assert found.checkpoints == []
     assert [(each.classification, each.output) for each in found.attempts] == [("PERMANENT", None)]
-
-
-@in_loop
-async def test_an_adapter_that_streams_can_also_answer_at_once() -> None:
-    request = ModelRequest(input="", instructions="")
-    assert await Stream(ABC).generate(request) == ModelResponse("ABC")
-    with pytest.raises(ModelFailure):
-        await Stream(("A",)).generate(request)

@@ -34,7 +34,8 @@ class Rows:
     def open(self, data: bytes | None) -> Any:
         if data is None:
             return None
-        return load(object, self._codec.decode(data))
+        with damage:
+            return load(object, self._codec.decode(data))
 
     def read(self, kind: type[_Record], row: Row) -> _Record:
         """The record of this kind that the row holds."""

@@ -9,11 +9,9 @@ the lease, under an epoch that each acquire raises. An attempt is stored RUNNING
 happens, then one transaction stores the end of the attempt and what follows from it. So a row that
 says RUNNING is all that a killed process leaves behind.
 
-The surprising guarantee: a step has its checkpoint exactly when it has SUCCEEDED, and the database
-itself refuses anything else. A state "succeeded, but the result is not there yet", in which a
-recovery might send a second time, cannot be written, not even by hand. A CHECK says so and no
-foreign key, which SQLite obeys only on connections that ask for it.
-"""
+The surprising guarantee: a step has its checkpoint exactly when it has SUCCEEDED. A state
+"succeeded, but the result is not there yet", in which a recovery might send a second time, cannot
+be written, not even by hand: a CHECK holds on every connection, a foreign key only on some."""
 
 from labkit.database import Schema
 

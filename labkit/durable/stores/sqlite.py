@@ -1,5 +1,6 @@
 """Runs in a SQLite file, or in the memory of this process: every verb, with its statements."""
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -7,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit.database import Database, Row, connect
+from labkit.database import Database, Row, connect, look
 from labkit.durable import errors, records
 from labkit.durable.clocks import Clock, SystemClock
-from labkit.durable.codec import PayloadCodec
+from labkit.durable.codec import PayloadCodec, PlaintextPayloadCodec
 from labkit.durable.plain import build
 from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
 from labkit.durable.resolution import RunResolution, outcome_of, require_resolvable
@@ -19,7 +20,7 @@ from labkit.durable.stores.rows import METADATA, Rows
 from labkit.errors import BadInput, StorageBusy, StorageFault
 from labkit.jsonvalues import ENCODE
 
-__all__ = ["SQLiteRunStore"]
+__all__ = ["InMemoryRunStore", "SQLiteRunStore"]
 
 _Record = TypeVar("_Record")
 CANARY = "labkit"
@@ -39,12 +40,14 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         self, path: str | Path, payload_codec: PayloadCodec, clock: Clock | None = None
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self._rows, self._path = Rows(payload_codec), str(path)
+        self._rows, self._path = Rows(payload_codec), os.path.abspath(path)
         self._open_db: Database | None = None
         with self._faults(errors.RunStoreIntegrityError):
             self._open_db = self._connect(create=True)
 
     def _connect(self, *, create: bool) -> Database:
+        if not create and not look(self._path, tables.schema()):  # truncated: not made anew either
+            raise errors.RunStoreIntegrityError(f"{self._path} has lost its tables; restore it")
         found = connect(self._path, tables.schema(), create=create)
         try:
             self._require_codec(found)  # first: a refused opening leaves the file as it was
@@ -82,8 +85,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what every verb stands on
-
     @property
     def _db(self) -> Database:
         """After a fault of the storage the file is opened, and looked at, anew."""
@@ -103,10 +104,11 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             damaged = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
             raise (errors.RunStoreIntegrityError if damaged else kind)(str(error)) from error
         except sqlite3.ProgrammingError as error:
-            why = f"{self._path}: {error}; make one store for each thread"
+            hint = "; make one store for each thread" if "thread" in str(error) else ""
+            why = f"{self._path}: {error}{hint}"
             raise errors.StoreError(why) from error
-        except UnicodeEncodeError as error:
-            raise BadInput("an id, a name or a code is no valid Unicode text") from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise BadInput(f"an id, a name or a number that cannot be stored: {error}") from error
 
     def _recover_from_fault(self) -> None:
         self.close()  # which undoes what a transaction had begun
@@ -154,8 +156,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         told = ENCODE({name: value for name, value in data.items() if value is not None})
         place = (run["run_id"], owner, kind, *(*of, None, None)[:2])
         self._db.execute(sql, now.timestamp(), *place, told)
-
-    # --- reading
 
     async def get_run(self, run_id: str) -> records.RunRecord:
         with self._faults():
@@ -214,8 +214,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         sql = f"SELECT * FROM journal WHERE {where}seq > ? ORDER BY seq"
         with self._faults():
             return [dict(row) for row in self._db.rows(sql, *values, after)]
-
-    # --- a run's beginning, its lease and its end
 
     async def create_run(self, run: records.RunRecord) -> records.RunRecord:
         with self._writing() as now:
@@ -299,8 +297,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
             self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run["run_id"])
         return Receipt(run["version"] + 1, requested)
-
-    # --- attempts
 
     async def begin_attempt(
         self, hold: Hold, step: records.NewStep, budget: tuple[int, int] | None
@@ -392,8 +388,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     def _receipt(run: Row) -> Receipt:
         return Receipt(run["version"], run["cancel_requested_at"] is not None)
 
-    # --- what the application says
-
     async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
         with self._writing() as now:
             run, action = self._find(claim.run_id), resolution.action
@@ -446,3 +440,38 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     def _withdraw_cancel(self, run_id: str) -> None:
         sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"
         self._db.execute(f"{sql} WHERE run_id = ?", run_id)
+
+
+class _MemoryDatabase(Database):
+    """A connection that has no file, so that there is none to look after."""
+
+    def __init__(self) -> None:
+        self.path, self.tool_ran = ":memory:", False
+        self._sql = sqlite3.connect(":memory:", isolation_level=None)
+        self._sql.row_factory = sqlite3.Row
+        for statement in tables.schema()[2]:
+            self.execute(statement)
+
+    def check_file(self) -> None:
+        self.tool_ran = False
+
+
+class InMemoryRunStore(SQLiteRunStore):
+    """The same verbs and statements on a database without a file, which ends with the process.
+
+    Rejected: a second store over dicts. Every guard would stand twice, and a program tested on the
+    one could break on the other."""
+
+    def __init__(
+        self, payload_codec: PayloadCodec | None = None, clock: Clock | None = None
+    ) -> None:
+        super().__init__(":memory:", payload_codec or PlaintextPayloadCodec(), clock)
+
+    def _connect(self, *, create: bool) -> Database:
+        found = _MemoryDatabase()
+        self._require_codec(found)
+        return found
+
+    def _recover_from_fault(self) -> None:
+        with suppress(StorageFault):  # SQLite may have rolled back by itself
+            self._db.execute("ROLLBACK")
