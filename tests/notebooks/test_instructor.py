@@ -12,8 +12,9 @@ from labkit.lab.places import originals
 
 TEXT = (originals() / "INSTRUCTOR.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| (\d+) \| (\d+) \| (.+?) \|", flags=re.M)
-SHEETS = {"90 minutes": 90, "Half a day": 240, "Another half day": 120}
-SHORT_PATH = ["00", "01", "02", "05", "06"]
+HALF_DAYS = {"Half a day": 240, "Another half day": 120, "The durable run": 100}
+SHEETS = {"90 minutes": 90, **HALF_DAYS}
+SHORT_PATH = ["00", "01", "02", "05", "06", "11"]
 
 
 def sheet(name: str) -> list[tuple[int, int, str]]:
@@ -32,15 +33,15 @@ def test_each_row_begins_where_the_last_one_ended(name: str) -> None:
     assert rows[-1][1] == SHEETS[name]
 
 
-def test_the_short_path_is_in_order_and_both_half_days_have_every_notebook() -> None:
+def test_the_short_path_is_in_order_and_the_half_days_have_every_notebook() -> None:
     assert numbers("90 minutes") == SHORT_PATH
     every = {notebook.number for notebook in content.notebooks()}
-    both = numbers("Half a day") + numbers("Another half day")
-    assert len(both) == len(every)
-    assert set(both) == every
+    all_days = [number for name in HALF_DAYS for number in numbers(name)]
+    assert len(all_days) == len(every)
+    assert set(all_days) == every
 
 
-@pytest.mark.parametrize("name", ["Half a day", "Another half day"])
+@pytest.mark.parametrize("name", HALF_DAYS)
 def test_half_a_day_gives_each_notebook_its_minutes_or_more(name: str) -> None:
     for begin, end, what in sheet(name):
         if what[:2].isdecimal():
@@ -53,7 +54,7 @@ def test_each_option_that_hands_will_choose_is_one() -> None:
         options = {text for q in content.questions(number) for text in q.options.values()}
         for said in re.findall(r"\*(.+?)\*", hands):
             assert said in options, (number, said)
-    assert len(rows) == 8
+    assert len(rows) == 11
 
 
 def test_the_commands_exist() -> None:
