@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib import import_module
+from inspect import iscoroutinefunction
 from typing import Any
 
 from labkit import durable
@@ -56,9 +57,9 @@ def main(argv: list[str]) -> int:
     runner = _load(given["app"])
     try:
         run = asyncio.run(_go_on(runner, command, words[0], said, given))
-    except LabkitError:
+    except (LabkitError, Fatal, KeyboardInterrupt):
         raise
-    except Exception as error:  # of the application's code
+    except BaseException as error:  # of the application's code; its exit is not ours
         raise BadInput(f"--app {given['app']} raised {describe(error)}; mend it") from error
     print(_harmless(_line(run)))
     return EXIT.get(run.status, 2)
@@ -67,8 +68,9 @@ def main(argv: list[str]) -> int:
 def _parse(argv: list[str]) -> tuple[str, list[str], dict[str, Any]]:
     every = ["help", *" ".join(options for _, options, _ in COMMANDS.values()).split()]
     try:
+        "".join(argv).encode()  # no byte that is no UTF-8
         options, words = getopt.gnu_getopt(argv, "h", every)
-    except getopt.GetoptError as error:
+    except (getopt.GetoptError, UnicodeEncodeError) as error:
         raise UsageError(f"{error}; see labkit runs --help") from None
     given: dict[str, Any] = {name.lstrip("-"): value for name, value in options}
     if {"h", "help"} & given.keys():
@@ -105,7 +107,7 @@ def _load(app: str) -> Runner:
     sys.path.insert(0, os.getcwd())
     try:
         found = getattr(import_module(module), name, None)
-        found = found() if callable(found) else found
+        found = found() if callable(found) and not iscoroutinefunction(found) else found
     except (LabkitError, Fatal, KeyboardInterrupt):
         raise
     except BaseException as error:

@@ -35,7 +35,7 @@ class DeterministicModelAdapter(ModelAdapter):
 
 
 class DeterministicStreamingModelAdapter(model.StreamingModelAdapter):
-    """Streams the chunks, then their whole. With `tool_calls`, the first turn asks for them."""
+    """Streams the chunks, then their whole. With `tool_calls`, its first turn asks for those."""
 
     def __init__(self, chunks: Sequence[str], tool_calls: Sequence[ToolCall] = ()) -> None:
         self._chunks, self._calls = tuple(chunks), tuple(tool_calls)

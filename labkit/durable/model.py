@@ -65,11 +65,9 @@ class ModelAdapter(ABC):
 
 
 class StreamingModelAdapter(ABC):
-    """As ModelAdapter; what whoever watches sees of its deltas is never stored."""
-
     @abstractmethod
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelDelta | ModelResponse]:
-        """Deltas, then exactly one ModelResponse."""
+        """Deltas for whoever watches, then exactly one ModelResponse, which alone is stored."""
 
 
 def violation(what: str) -> ModelFailure:
