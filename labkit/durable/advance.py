@@ -7,12 +7,12 @@ The loop is the same for a new run and for one that a kill left behind: it asks 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 
 from labkit.durable import errors, model, records, recovery, tools
 from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
-from labkit.durable.lease import Held
+from labkit.durable.lease import Held, Result
 from labkit.durable.plain import dump, load
 from labkit.durable.records import Change, NewStep, RunStatus, StepAttempt, StepType
 from labkit.durable.recovery import Last, Next, change_for, decide, kind_of, last_of
@@ -25,7 +25,6 @@ __all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
 
 UNCLASSIFIED_FAILURE, TIMED_OUT = "UNCLASSIFIED_FAILURE", "TIMED_OUT"
 MODEL_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
-_Result = TypeVar("_Result")
 DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=records.REASON_DEFINITION_UNAVAILABLE)
 
 
@@ -205,8 +204,8 @@ class Advance:
         return await self._result_of(work, tools.ToolOutcome, tool is not None)
 
     async def _result_of(
-        self, work: _Work, kind_of_result: type[_Result], is_callable: bool = True
-    ) -> _Result:
+        self, work: _Work, kind_of_result: type[Result], is_callable: bool = True
+    ) -> Result:
         """The checkpoint of a step: the stored one, or that of as many attempts as are allowed."""
         step_id = work.step.step_id
         kind = kind_of(work.step.step_type, work.step.name, self._snapshot)
@@ -227,7 +226,7 @@ class Advance:
             if not is_callable:
                 await self._change(DEFINITION_GONE)
             await self._call(work, kind, await self._begin(work.step))
-        result: _Result = load(kind_of_result, self._outputs[step_id])
+        result: Result = load(kind_of_result, self._outputs[step_id])
         return result
 
     async def _begin(self, step: NewStep) -> StepAttempt:
@@ -297,12 +296,12 @@ class Advance:
 
 
 async def attempt_call(
-    call: Callable[[], Awaitable[_Result]],
+    call: Callable[[], Awaitable[Result]],
     timeout_s: float | None,
     *,
     asserts: type[errors.StepFailure],
     is_safe: bool,
-) -> _Result | records.Failed:
+) -> Result | records.Failed:
     """The result, or how it failed.
 
     Only `asserts` says what happened outside: a tool that asks a model in its turn may meet a

@@ -10,10 +10,11 @@ __all__ = ["Clock", "FakeClock", "SystemClock"]
 
 
 class Clock(Protocol):
+    """`sleep_until` returns at the moment or later, at once if it has passed."""
+
     def now(self) -> datetime: ...
 
-    async def sleep_until(self, moment: datetime) -> None:
-        """Returns at `moment` or later, at once if that has passed."""
+    async def sleep_until(self, moment: datetime) -> None: ...
 
 
 class SystemClock:
@@ -41,7 +42,6 @@ class FakeClock:
         return self._now
 
     def advance(self, by: timedelta | float) -> None:
-        """`by` is a timedelta or seconds; never back."""
         self.set(self._now + (by if isinstance(by, timedelta) else timedelta(seconds=by)))
 
     def set(self, moment: datetime) -> None:

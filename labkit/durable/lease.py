@@ -15,12 +15,12 @@ from labkit.errors import LabkitError
 __all__ = ["Held", "patiently"]
 
 PAUSE = timedelta(milliseconds=20)
-_Result = TypeVar("_Result")
+Result = TypeVar("Result")
 
 
 async def patiently(
-    verb: Callable[[], Awaitable[_Result]], clock: Clock, until: Callable[[], datetime]
-) -> _Result:
+    verb: Callable[[], Awaitable[Result]], clock: Clock, until: Callable[[], datetime]
+) -> Result:
     """The verb's result; a busy store is asked again. Raises StoreBusyError at `until`."""
     while True:
         try:
@@ -52,7 +52,7 @@ class Held:
             why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} has expired"
             raise LeaseNotHeldError(f"{why}; resume the run", self.owner, self.expires_at)
 
-    async def write(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def write(self, verb: Callable[[], Awaitable[Result]]) -> Result:
         return await patiently(verb, self._store.clock, lambda: self.expires_at)
 
     @asynccontextmanager

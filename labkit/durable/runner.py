@@ -5,13 +5,13 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from labkit.durable import errors, records
 from labkit.durable.advance import DEFINITION_GONE, Advance, Stopped
 from labkit.durable.definition import DefinitionRegistry
-from labkit.durable.lease import Held, patiently
+from labkit.durable.lease import Held, Result, patiently
 from labkit.durable.plain import build, dump
 from labkit.durable.records import Change, Claim, RunInspection, RunRecord, RunStatus, RunSummary
 from labkit.durable.resolution import RunResolution
@@ -24,7 +24,6 @@ __all__ = ["DEFAULT_LEASE_TTL", "Recovered", "Runner"]
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
 _SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=366)
 _RUN_IT = Change(RunStatus.RUNNING)
-_Result = TypeVar("_Result")
 
 
 class Recovered(NamedTuple):
@@ -234,7 +233,7 @@ class Runner:
                 return
             await held.write(lambda: self.store.release_lease(held.hold))
 
-    async def _write(self, verb: Callable[[], Awaitable[_Result]]) -> _Result:
+    async def _write(self, verb: Callable[[], Awaitable[Result]]) -> Result:
         end = self.store.clock.now() + self._ttl
         return await patiently(verb, self.store.clock, lambda: end)
 

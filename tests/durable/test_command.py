@@ -362,7 +362,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["resume", "--app", "nope:runner", "r1"], 65, "No module named 'nope'"),
     (["resume", "--app", "shop:nope", "r1"], 65, "nope in shop is no Runner"),
     (["resume", "--app", "shop:os", "r1"], 65, "os in shop is no Runner"),
-    (["resume", "--app", "shop:act", "r1"], 65, "--app shop:act: TypeError"),
+    (["resume", "--app", "shop:act", "r1"], 65, "--app shop:act: act in shop is no Runner"),
     (["resume", "--app", "broken:runner", "r1"], 65, "--app broken:runner: ZeroDivisionError"),
     (["resume", "--app", "leaves:runner", "r1"], 65, "--app leaves:runner: SystemExit"),
     (["resume", *APP, "nobody"], 1, "no run 'nobody'"),
