@@ -16,6 +16,7 @@ import pytest
 from labkit.durable import (
     AgentDefinition,
     ContextItem,
+    DeterministicModelAdapter,
     FailureClassification,
     ModelExecutionBudget,
     PlaintextPayloadCodec,
@@ -63,7 +64,9 @@ CELLS = [(kind, last, found) for kind, *row in ROWS for last, found in zip(HEADS
 
 
 def snapshot(**fields: Any) -> Any:
-    fields = {"retry_policy": POLICY, "instructions": "", "model_adapter": None} | fields
+    model = DeterministicModelAdapter(responses=(DONE,))
+    given = {"retry_policy": POLICY, "instructions": "Be brief.", "model_adapter": model}
+    fields = given | fields
     return AgentDefinition(definition_id="d", version="1", **fields).frozen_snapshot()
 
 
