@@ -230,8 +230,8 @@ class Advance:
         return result
 
     async def _begin(self, step: NewStep) -> StepAttempt:
-        limits = self._snapshot.model_execution_budget
-        budget = limits.of(step.purpose) if step.purpose else None
+        await asyncio.sleep(0)  # with many runs in one loop, renewals get their turn
+        budget = self._snapshot.model_execution_budget.of(step.purpose) if step.purpose else None
         attempt, receipt = await self._held.write(
             lambda: self._store.begin_attempt(self._held.hold, step, budget)
         )

@@ -173,10 +173,12 @@ class Runner:
             except (errors.LeaseNotHeldError, errors.RunRefused):  # another was faster, and obeys
                 return await self.store.get_run(run_id)
 
-    async def recover_all(self, limit: int = 100) -> list[Recovered]:
-        """Resumes, side by side, every RUNNING run that nobody holds. One that cannot be resumed
-        is reported and does not stop the others."""
-        runs = await self.store.list_runs(records.RunFilter(lease="expired", limit=limit))
+    async def recover_all(self, limit: int = 100, after: str | None = None) -> list[Recovered]:
+        """Resumes, side by side, the RUNNING runs that nobody holds, `after` that id. One that
+        cannot be resumed is reported and does not stop the others."""
+        runs = await self.store.list_runs(
+            records.RunFilter(lease="expired", limit=limit, after=after)
+        )
         return list(await asyncio.gather(*(self._recover(run.run_id) for run in runs)))
 
     async def _recover(self, run_id: str) -> Recovered:
