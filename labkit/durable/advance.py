@@ -133,8 +133,7 @@ class Advance:
 
         step = NewStep("context", StepType.CONTEXT)
         work = _Work(step, provide, None, errors.StepFailure)
-        found = await self._result_of(work, tuple[ContextItem, ...], provider is not None)
-        return tuple(found)
+        return await self._result_of(work, tuple[ContextItem, ...], provider is not None)
 
     async def _ask_model(
         self,

@@ -174,8 +174,7 @@ class Runner:
                 return await self.store.get_run(run_id)
 
     async def recover_all(self, limit: int = 100, after: str | None = None) -> list[Recovered]:
-        """Resumes, side by side, the RUNNING runs that nobody holds, `after` that id. One that
-        cannot be resumed is reported and does not stop the others."""
+        """Resumes, side by side, the RUNNING runs that nobody holds; a bad one stops no other."""
         runs = await self.store.list_runs(
             records.RunFilter(lease="expired", limit=limit, after=after)
         )
