@@ -86,10 +86,8 @@ class Advance:
         if not (attempt := self.open_attempt):
             return
         step = self._steps[attempt.step_id]
-        kind, code = (
-            kind_of(step.step_type, step.name, self._snapshot),
-            recovery.UNCONFIRMED[step.step_type],
-        )
+        kind = kind_of(step.step_type, step.name, self._snapshot)
+        code = recovery.UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
         failed = records.Failed(errors.FailureClassification.UNCERTAIN, code, why)
