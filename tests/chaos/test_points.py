@@ -39,6 +39,16 @@ def test_the_agent_without_keys_is_broken_at_one_point(root: Path) -> None:
     assert report.exit_code == 1
 
 
+def test_a_scenario_sees_the_folder_after_each_injury(root: Path) -> None:
+    seen: list[bool] = []
+    scenario = restart()._replace(
+        at_injury=lambda folder: seen.append((folder / "state.db").exists())
+    )
+    with FastWorkshop(scenario, root) as workshop:
+        verdict = try_injuries(workshop, [Point("before_effect:0"), Point("after_effect:1")])
+    assert (verdict.outcome, seen) == ("held", [True, True])
+
+
 @pytest.mark.proof
 def test_all_pairs_of_points(root: Path) -> None:
     """A second kill during recovery; where the first leaves nothing to reach, it is undelivered."""
