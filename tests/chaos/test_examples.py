@@ -104,6 +104,12 @@ def test_between_an_effect_and_its_record_only_a_key_helps(has_key: bool, root: 
     assert [v.reason for v in report.verdicts] == [""] * 2 if has_key else ["repeated"] * 2
 
 
+@pytest.mark.parametrize("has_key", [False, True])
+def test_the_durable_run_ends_and_sends_once(has_key: bool, root: Path) -> None:
+    workshop = compare.Watching(example("durable run", has_key=has_key), root, {})
+    assert workshop.left.effects == {KEY: 1}
+
+
 @needs_strace
 def test_the_kit_works_on_a_program_that_does_not_import_labkit(root: Path) -> None:
     """With the kit's own way, as `labkit chaos sweep` would do it; the program is a shell's."""

@@ -40,7 +40,11 @@ TOOLS = (
     durable.DeterministicTool("send", SEND, lambda request: task.send(text_of(request))),
 )
 AGENT = durable.AgentDefinition.for_adapter(
-    definition_id="notes", version="1", instructions="", model_adapter=Model(), tools=TOOLS
+    definition_id="notes",
+    version="1",
+    instructions="Send a summary of the notes.",
+    model_adapter=Model(),
+    tools=TOOLS,
 )
 
 
@@ -63,7 +67,7 @@ async def main() -> None:
     registry = durable.DefinitionRegistry()
     registry.register(AGENT)
     runner = durable.Runner(registry=registry, store=store)
-    run = await runner.create_run("notes", "1", "Send a summary of the notes.", run_id="t")
+    run = await runner.create_run("notes", "1", "These notes.", run_id="t")
     clock.set(max(filter(None, (run.updated_at, run.lease_expires_at))))
     if run.status == "CREATED":
         run = await runner.start_run("t")
