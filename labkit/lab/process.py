@@ -85,8 +85,9 @@ class Process:
 
     @property
     def state(self) -> str:
-        code = self._guarded.poll()
-        return "running" if code is None else exit_in_words(code)
+        if (code := self._guarded.poll()) is not None:
+            return exit_in_words(code)
+        return "paused" if self.paused else "running"
 
     @property
     def killed(self) -> bool:
