@@ -49,8 +49,7 @@ class Advance:
     ) -> None:
         self._store, self._held, self._live = store, held, live
         self._run, self._snapshot = inspection.run, inspection.run.snapshot
-        self._steps: dict[str, NewStep | records.StepRecord] = {}
-        self._steps.update((step.step_id, step) for step in inspection.steps)
+        self._steps: dict[str, Any] = {step.step_id: step for step in inspection.steps}
         self._outputs = {each.step_id: each.output for each in inspection.checkpoints}
         self._attempts: dict[str, list[StepAttempt]] = {}
         for attempt in inspection.attempts:
@@ -91,9 +90,8 @@ class Advance:
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
         failed = records.Failed(errors.FailureClassification.UNCERTAIN, code, why)
-        await self._store_failure(
-            attempt, failed, change_for(found, kind, step.step_id, code), True
-        )
+        change = change_for(found, kind, step.step_id, code)
+        await self._store_failure(attempt, failed, change, True)
 
     async def _safe_point(self) -> None:
         """Here, and only here, a request to cancel is obeyed: nothing is in flight."""
@@ -245,7 +243,7 @@ class Advance:
         self._publish(RunUpdateType.STEP_STARTED, attempt, step_type=work.step.step_type)
         if self._live.readers:
             await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
-        self._held.require()
+        await self._held.require()
         is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, recovery.UNDECLARED)
         async with self._held.renewing():  # a busy store outside a call must find an end
             ended = await attempt_call(

@@ -1,7 +1,7 @@
 """Definitions in code, and where their callables stay."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from labkit.durable.context import ContextProvider
@@ -15,8 +15,7 @@ from labkit.jsonvalues import SURROGATE
 
 __all__ = ["AgentDefinition", "DefinitionRegistry"]
 
-DEFAULT_BUDGET = ModelExecutionBudget()
-_AS_DECLARED = [field.name for field in fields(DefinitionSnapshot)]
+_AS_DECLARED = [each.name for each in fields(DefinitionSnapshot)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +31,7 @@ class AgentDefinition:
     context_provider: ContextProvider | None = None
     tools: tuple[Tool, ...] = ()
     retry_policy: RetryPolicy | None = None
-    model_execution_budget: ModelExecutionBudget = DEFAULT_BUDGET
+    model_execution_budget: ModelExecutionBudget = field(default_factory=ModelExecutionBudget)
     model_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -40,7 +39,7 @@ class AgentDefinition:
         tools = isinstance(self.tools, tuple) and all(hasattr(tool, "name") for tool in self.tools)
         ensure(tools, DefinitionError(f"{what}: tools is a tuple of Tool objects"))
         names = [tool.name for tool in self.tools]
-        for text in (self.definition_id, self.version, self.instructions, *names):
+        for text in (self.definition_id, self.version, f".{self.instructions}", *names):
             is_text = isinstance(text, str) and text.strip() and not SURROGATE.search(text)
             ensure(is_text, DefinitionError(f"{what}: {text!r:.60} is blank, or no text"))
         ensure(len(set(names)) == len(names), DefinitionError(f"{what}: two tools of one name"))

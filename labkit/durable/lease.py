@@ -46,8 +46,11 @@ class Held:
         self.hold = self.hold._replace(version=receipt.version)
         self.cancel_requested = receipt.cancel_requested
 
-    def require(self) -> None:
-        """Raises LeaseNotHeldError once it has expired or a renewal was refused."""
+    async def require(self) -> None:
+        """Raises LeaseNotHeldError once it has expired or a renewal was refused. Renews what is
+        due: calls that block the loop, each a short one, leave no other time for it."""
+        if not self._refused and self._store.clock.now() >= self._renew_at():
+            await self._renew()
         if self._refused or self._store.clock.now() >= self.expires_at:
             why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} has expired"
             raise LeaseNotHeldError(f"{why}; resume the run", self.owner, self.expires_at)
@@ -65,12 +68,19 @@ class Held:
             renewal.cancel()
             await asyncio.wait((renewal,))
 
+    def _renew_at(self) -> datetime:
+        return self.expires_at - self._ttl * 2 / 3
+
     async def _renew_for_ever(self) -> None:
+        while not self._refused:
+            await self._store.clock.sleep_until(self._renew_at())
+            await self._renew()
+
+    async def _renew(self) -> None:
         try:
-            while True:
-                await self._store.clock.sleep_until(self.expires_at - self._ttl * 2 / 3)
-                run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
-                self.expires_at = run.lease_expires_at or self.expires_at
-                self.cancel_requested = run.cancel_requested_at is not None
+            run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
         except LabkitError as refusal:
             self._refused = refusal  # nothing more is dispatched; the late result will be refused
+        else:
+            self.expires_at = run.lease_expires_at or self.expires_at
+            self.cancel_requested = run.cancel_requested_at is not None

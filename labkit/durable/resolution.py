@@ -12,11 +12,10 @@ from labkit.errors import ensure
 __all__ = ["RunResolution", "allowed_resolutions", "outcome_of", "require_resolvable"]
 
 _ENDS = (ResolutionAction.FAIL_RUN, ResolutionAction.CANCEL_RUN)
-_RETRY, _CONFIRM, _REJECT = (
-    ResolutionAction.RETRY_STEP, ResolutionAction.CONFIRM_STEP, ResolutionAction.REJECT_STEP,
-)  # fmt: skip
+_CONFIRM, _REJECT = ResolutionAction.CONFIRM_STEP, ResolutionAction.REJECT_STEP
+_OF_STEP = [action for action in ResolutionAction if action.endswith("_STEP")]
 _ALLOWED = {
-    records.REASON_UNCERTAIN_NON_IDEMPOTENT: (_RETRY, _CONFIRM, _REJECT, *_ENDS),
+    records.REASON_UNCERTAIN_NON_IDEMPOTENT: (*_OF_STEP, *_ENDS),
     records.REASON_DEFINITION_UNAVAILABLE: _ENDS,
 }
 
@@ -44,7 +43,7 @@ class RunResolution:
     @classmethod
     def retry_step(cls, **more: Any) -> Self:
         """Call the tool once more: the application takes it on itself that it may run twice."""
-        return cls(_RETRY, **more)
+        return cls(ResolutionAction.RETRY_STEP, **more)
 
     @classmethod
     def confirm_step(cls, result: str, **more: Any) -> Self:

@@ -22,7 +22,6 @@ from labkit.errors import BadInput, LabkitError, ensure
 __all__ = ["DEFAULT_LEASE_TTL", "Recovered", "Runner"]
 
 DEFAULT_LEASE_TTL = timedelta(seconds=30)
-_SHORTEST, _LONGEST = timedelta(milliseconds=1), timedelta(days=366)
 _RUN_IT = Change(RunStatus.RUNNING)
 
 
@@ -45,7 +44,8 @@ class Runner:
         owner: str | None = None,
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
     ) -> None:
-        ensure(_SHORTEST <= lease_ttl <= _LONGEST, BadInput(f"lease_ttl={lease_ttl}: 1 ms to 1 y"))
+        fits = timedelta(milliseconds=1) <= lease_ttl <= timedelta(days=366)
+        ensure(fits, BadInput(f"lease_ttl={lease_ttl}: it is from 1 ms to 366 days"))
         self.registry, self.store = registry, store
         self.owner, self._ttl = owner or f"runner-{uuid4().hex}", lease_ttl
         self._live: dict[str, Broadcast] = {}
@@ -90,8 +90,7 @@ class Runner:
         another request, DefinitionNotFoundError, and ValueError for a blank id."""
         blank = ValueError("run_id is blank or no text; leave it out to get a new one")
         ensure(run_id is None or (isinstance(run_id, str) and run_id.strip()), blank)
-        kind = type(input).__name__
-        ensure(isinstance(input, str), BadInput(f"the input is a {kind}; a run takes a text"))
+        ensure(isinstance(input, str), BadInput(f"the input is no text: {type(input).__name__}"))
         try:
             told = build(tuple[records.ConversationMessage, ...], json.loads(dump(list(history))))
         except (TypeError, ValueError, AttributeError) as error:

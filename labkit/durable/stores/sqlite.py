@@ -26,8 +26,6 @@ _Record = TypeVar("_Record")
 CANARY = "labkit"
 BUSY_MS = 100  # the runner waits on by itself, without blocking the other runs of its loop
 _ENDS = {RunStatus.WAITING: "run_waiting", RunStatus.SUCCEEDED: "task_done"}  # else task_STATUS
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_OF_ATTEMPT = "WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"
 
 
 class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
@@ -101,12 +99,12 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             raise errors.StoreBusyError(str(error)) from error
         except StorageFault as error:
             self._recover_from_fault()
-            damaged = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+            name = getattr(error.__cause__, "sqlite_errorname", "")
+            damaged = name in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
             raise (errors.RunStoreIntegrityError if damaged else kind)(str(error)) from error
         except sqlite3.ProgrammingError as error:
             hint = "; make one store for each thread" if "thread" in str(error) else ""
-            why = f"{self._path}: {error}{hint}"
-            raise errors.StoreError(why) from error
+            raise errors.StoreError(f"{self._path}: {error}{hint}") from error
         except (UnicodeEncodeError, OverflowError) as error:
             raise BadInput(f"an id, a name or a number that cannot be stored: {error}") from error
 
@@ -378,8 +376,9 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             return self._move(now, run, change) if change else self._receipt(run)
 
     def _end_attempt(self, sql: str, run: Row, attempt: StepAttempt, *values: Any) -> None:
+        sql = f"{sql} WHERE run_id = ? AND step_id = ? AND number = ? AND status = 'RUNNING'"
         key = (run["run_id"], attempt.step_id, attempt.number)
-        changed = self._db.execute(f"{sql} {_OF_ATTEMPT}", *values, *key)
+        changed = self._db.execute(sql, *values, *key)
         if changed != 1 or attempt.run_id != run["run_id"]:
             why = f"attempt {attempt.attempt_id} is not running; it ends once"
             raise errors.IllegalRunTransitionError(why)
