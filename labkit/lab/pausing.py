@@ -12,6 +12,7 @@ import os
 import time
 from pathlib import Path
 
+from labkit.errors import UsageError
 from labkit.lab import verbs
 from labkit.lab.process import LOOK_AGAIN_S, TIMEOUT_S, NotReady, Process, Result
 
@@ -24,8 +25,9 @@ def pause(process: Process, timeout_s: float = TIMEOUT_S) -> None:
     """SIGSTOP, as soon as the process is in the call that its AGENT_HOLD names, the effect done. A
     process with AGENT_STOP_BEFORE stops by itself, and is waited for.
 
-    Raises NotReady if it ends before that, or after `timeout_s`.
+    Raises NotReady if it ends before that, or after `timeout_s`; UsageError for what is no process.
     """
+    _require_process(process)
     pause_in(verbs.current_folder().path, process, timeout_s)
     print(f"Process {process.number} is paused.")
 
@@ -35,6 +37,7 @@ def wake(process: Process) -> Result:
 
     Raises NotReady for a process that is not paused.
     """
+    _require_process(process)
     if not process.paused:
         raise NotReady(
             f"process {process.number} is not paused ({process.state}); "
@@ -61,6 +64,11 @@ def pause_in(folder: Path, process: Process, timeout_s: float = TIMEOUT_S) -> No
         process.pause()
         os.close(gate)  # the call goes on when the process does
         (folder / GATE).unlink()  # the next process waits at a gate of its own
+
+
+def _require_process(process: object) -> None:
+    if not isinstance(process, Process):
+        raise UsageError(f"{process!r} is no process; give what lab.start returned")
 
 
 def _entered(gate: Path) -> int | None:
