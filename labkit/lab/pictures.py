@@ -48,10 +48,11 @@ class Calls(NamedTuple):
     again: int
 
 
-def draw_calls(made: Mapping[str, int]) -> Picture:
+def draw_calls(made: Mapping[str, int], calls_of: str = "tool calls") -> Picture:
     """A bar for each step: the one call that was needed, and the calls made again.
 
-    `made` is the number of calls of each step, at least one. Raises UsageError.
+    `made` is the number of calls of each step, at least one; `calls_of` what stands below the axis.
+    Raises UsageError.
     """
     if not made or min(made.values()) < 1:
         raise UsageError("lab.draw_calls: give each step with its number of calls, at least 1")
@@ -71,7 +72,7 @@ def draw_calls(made: Mapping[str, int]) -> Picture:
     axes.set_yticks(list(rows), [call.step for call in calls], fontsize=FONT)
     axes.invert_yaxis()  # the first step on top, as in the plan
     axes.set_xticks(range(max(made.values()) + 1))
-    axes.set_xlabel("tool calls", fontsize=FONT)
+    axes.set_xlabel(calls_of, fontsize=FONT)
     axes.spines[["top", "right"]].set_visible(False)
     picture.legend(loc="outside right upper", frameon=False, fontsize=FONT)
     return picture

@@ -37,7 +37,7 @@ from labkit import durable
 from labkit.chaos.examples.programs.durable_run import append
 from labkit.clock import clock
 from labkit.durable import RunResolution
-from labkit.errors import Fatal, LabkitError, UsageError
+from labkit.errors import BadInput, Fatal, LabkitError, UsageError, describe
 from labkit.lab.scenarios.places import Places
 
 __all__ = ["CALLS", "DATABASE", "INPUT", "OUTBOX", "TICKETS", "definition", "main", "runner"]
@@ -165,9 +165,7 @@ def definition(
         definition_id=name,
         version=version(),
         instructions="Tell who is on call.",
-        model_execution_budget=durable.ModelExecutionBudget(
-            run_max_attempts=int(os.environ.get("AGENT_BUDGET", "8"))
-        ),
+        model_execution_budget=durable.ModelExecutionBudget(run_max_attempts=budget()),
         model_adapter=watch(Model(turns, outside)),
         context_provider=watch(Notes(outside)) if name == "dispatch" else None,
         tools=map(watch, tools),
@@ -178,16 +176,30 @@ def version() -> str:
     return os.environ.get("AGENT_VERSION", "1")
 
 
+def budget() -> int:
+    if (asked := os.environ.get("AGENT_BUDGET", "8")).isdecimal():
+        return int(asked)
+    raise UsageError(f"AGENT_BUDGET={asked}: give a number of attempts, as in AGENT_BUDGET=4")
+
+
 def declared() -> dict[str, durable.ToolEffect]:
     """What AGENT_DECLARE says: TOOL=EFFECT, with commas between them."""
-    pairs = (pair.split("=") for pair in os.environ.get("AGENT_DECLARE", "").split(",") if pair)
-    return {tool: durable.ToolEffect(effect) for tool, effect in pairs}
+    asked = os.environ.get("AGENT_DECLARE", "")
+    pairs = dict(pair.partition("=")[::2] for pair in asked.split(",") if pair)
+    if not (pairs.keys() <= EFFECTS.keys() and set(pairs.values()) <= set(durable.ToolEffect)):
+        known = f"{', '.join(EFFECTS)}, and {', '.join(durable.ToolEffect)}"
+        raise UsageError(f"AGENT_DECLARE={asked}: use TOOL=EFFECT; there are {known}")
+    return {tool: durable.ToolEffect(effect) for tool, effect in pairs.items()}
 
 
 def learned(folder: Path) -> dict[str, Any]:
     """The functions of the file AGENT_TOOLS, by name."""
-    file = os.environ.get("AGENT_TOOLS")
-    return runpy.run_path(str(folder / file)) if file else {}
+    if not (file := os.environ.get("AGENT_TOOLS")):
+        return {}
+    try:
+        return runpy.run_path(str(folder / file))
+    except Exception as error:  # a file of somebody's own
+        raise BadInput(f"AGENT_TOOLS={file}: {describe(error)}; mend the file") from error
 
 
 def runner(
