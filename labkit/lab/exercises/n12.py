@@ -26,6 +26,7 @@ from labkit.lab.checks import Desk, Judgement, broken, held, not_judged
 from labkit.lab.evidence import journal
 from labkit.lab.folder import FIRST_START, Folder
 from labkit.lab.pausing import pause_in
+from labkit.lab.process import Result
 from labkit.lab.runs import build_package
 from labkit.lab.tables import list_rows
 
@@ -357,7 +358,20 @@ def _fault(name: str, case: Case, seen: Seen, changed: list[str]) -> str:
 
 def _judge_zombie(guard: str, desk: Desk) -> Judgement:
     """The guard in a store, and two real processes: one paused, one killed under its lease."""
-    folder = desk.fresh("zombie")
+    with closing(desk.fresh("zombie")) as folder:
+        before, said = _wake_zombie(guard, folder)
+    if _events(folder) != before or said.code != EXIT_OF_LEASE:
+        return broken(f"A real ann, paused and woken: {said!r}. {said.output}", GUARDED)
+    rows = [f"seq {seq}  {owner or 'nobody'}  {kind}" for seq, owner, kind in before]
+    reason = (
+        f"{len(CASES)} writes to a real store, and a process that was paused, lost its lease, woke "
+        "up and wrote: refused, and nothing of it is stored."
+    )
+    return held(reason, GUARDED, [*rows, f"ann, woken: {' '.join(said.output.split())}"])
+
+
+def _wake_zombie(guard: str, folder: Folder) -> tuple[list[tuple[Any, ...]], Result]:
+    """The journal as the zombie finds it, and how it ends."""
     folder.unprinted = {"PYTHONPATH": _planted(guard, folder)}
     ann = folder.start("dispatch go pump", {"AGENT_HOLD": "model-1"})
     pause_in(folder.path, ann)
@@ -367,15 +381,7 @@ def _judge_zombie(guard: str, desk: Desk) -> Judgement:
     ensure(ended.killed, LabkitError(f"bob was not killed ({ended!r}): {ended.output}"))
     before = _events(folder)
     ann.wake()
-    said = ann.finish()
-    if _events(folder) != before or said.code != EXIT_OF_LEASE:
-        return broken(f"A real ann, paused and woken: {said!r}. {said.output}", GUARDED)
-    rows = [f"seq {seq}  {owner or 'nobody'}  {kind}" for seq, owner, kind in before]
-    reason = (
-        f"{len(CASES)} writes to a real store, and a process that was paused, lost its lease, woke "
-        "up and wrote: refused, and nothing of it is stored."
-    )
-    return held(reason, GUARDED, [*rows, f"ann, woken: {' '.join(said.output.split())}"])
+    return before, ann.finish()
 
 
 def _planted(guard: str, folder: Folder) -> str:
