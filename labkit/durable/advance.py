@@ -23,7 +23,6 @@ from labkit.errors import describe
 
 __all__ = ["DEFINITION_GONE", "Advance", "Stopped"]
 
-UNCLASSIFIED_FAILURE, TIMED_OUT = "UNCLASSIFIED_FAILURE", "TIMED_OUT"
 MODEL_BUDGET_EXCEEDED = "MODEL_EXECUTION_BUDGET_EXCEEDED"
 DEFINITION_GONE = Change(RunStatus.WAITING, waiting_reason=records.REASON_DEFINITION_UNAVAILABLE)
 
@@ -226,6 +225,7 @@ class Advance:
 
     async def _begin(self, step: NewStep) -> StepAttempt:
         await asyncio.sleep(0)  # with many runs in one loop, renewals get their turn
+        await self._held.require()
         budget = self._snapshot.model_execution_budget.of(step.purpose) if step.purpose else None
         attempt, receipt = await self._held.write(
             lambda: self._store.begin_attempt(self._held.hold, step, budget)
@@ -307,12 +307,13 @@ async def attempt_call(
         async with asyncio.timeout(timeout_s) as limit:
             return await call()
     except asserts as failure:
-        code = failure.code[:100].encode("utf-8", "backslashreplace").decode()
+        text = str(getattr(failure, "code", "FAILED"))[:100]
+        code = text.encode("utf-8", "backslashreplace").decode()
         return records.Failed(failure.classification, code, describe(failure))
     except TimeoutError as error:
         if limit.expired():
             why = f"no answer within {timeout_s:g} s"
-            return records.Failed(errors.FailureClassification.UNCERTAIN, TIMED_OUT, why)
+            return records.Failed(errors.FailureClassification.UNCERTAIN, "TIMED_OUT", why)
         return _unexpected(error, is_safe)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -329,4 +330,4 @@ def _unexpected(error: BaseException, is_safe: bool) -> records.Failed:
         if is_safe
         else errors.FailureClassification.UNCERTAIN
     )
-    return records.Failed(kind, UNCLASSIFIED_FAILURE, describe(error))
+    return records.Failed(kind, "UNCLASSIFIED_FAILURE", describe(error))

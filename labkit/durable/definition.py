@@ -66,7 +66,7 @@ class AgentDefinition:
         )
         try:  # a copy: the caller's dicts may change
             snapshot: DefinitionSnapshot = build(DefinitionSnapshot, json.loads(dump(made)))
-        except (TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
             raise DefinitionError(f"definition {self.definition_id}: {error}") from error
         return snapshot
 

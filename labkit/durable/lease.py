@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from labkit.durable import errors
 from labkit.durable.clocks import Clock
-from labkit.durable.errors import LeaseNotHeldError, StoreBusyError
 from labkit.durable.records import Hold, Receipt, RunRecord
 from labkit.durable.store import RunStore
-from labkit.errors import LabkitError
 
 __all__ = ["Held", "patiently"]
 
@@ -25,7 +24,7 @@ async def patiently(
     while True:
         try:
             return await verb()
-        except StoreBusyError:
+        except errors.StoreBusyError:
             if clock.now() + PAUSE >= until():
                 raise
         await clock.sleep_until(clock.now() + PAUSE)
@@ -35,7 +34,7 @@ class Held:
     """A lease in hand. `cancel_requested` is as fresh as the last write or renewal."""
 
     def __init__(self, store: RunStore, run: RunRecord, ttl: timedelta) -> None:
-        self._store, self._ttl = store, ttl
+        self._store, self._ttl, self._clock = store, ttl, store.clock
         self.hold = Hold(run.run_id, run.lease_epoch, run.version)
         self.owner = run.lease_owner
         self.expires_at = run.lease_expires_at or store.clock.now()
@@ -49,14 +48,14 @@ class Held:
     async def require(self) -> None:
         """Raises LeaseNotHeldError once it has expired or a renewal was refused. Renews what is
         due: calls that block the loop, each a short one, leave no other time for it."""
-        if not self._refused and self._store.clock.now() >= self._renew_at():
+        if not self._refused and self._clock.now() >= self._renew_at():
             await self._renew()
-        if self._refused or self._store.clock.now() >= self.expires_at:
-            why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} has expired"
-            raise LeaseNotHeldError(f"{why}; resume the run", self.owner, self.expires_at)
+        if self._refused or self._clock.now() >= self.expires_at:
+            why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} is over; resume it"
+            raise errors.LeaseNotHeldError(why, self.owner, self.expires_at) from self._refused
 
     async def write(self, verb: Callable[[], Awaitable[Result]]) -> Result:
-        return await patiently(verb, self._store.clock, lambda: self.expires_at)
+        return await patiently(verb, self._clock, lambda: self.expires_at)
 
     @asynccontextmanager
     async def renewing(self) -> AsyncIterator[None]:
@@ -73,14 +72,14 @@ class Held:
 
     async def _renew_for_ever(self) -> None:
         while not self._refused:
-            await self._store.clock.sleep_until(self._renew_at())
+            await self._clock.sleep_until(max(self._renew_at(), self._clock.now() + PAUSE))
             await self._renew()
 
     async def _renew(self) -> None:
-        try:
-            run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
-        except LabkitError as refusal:
-            self._refused = refusal  # nothing more is dispatched; the late result will be refused
-        else:
-            self.expires_at = run.lease_expires_at or self.expires_at
-            self.cancel_requested = run.cancel_requested_at is not None
+        with suppress(errors.StoreError):  # a fault: tried again as long as the lease lasts
+            try:
+                run = await self.write(lambda: self._store.renew_lease(self.hold, self._ttl))
+                self.expires_at = run.lease_expires_at or self.expires_at
+                self.cancel_requested = run.cancel_requested_at is not None
+            except (errors.LeaseNotHeldError, errors.RunRefused) as refusal:
+                self._refused = refusal  # nothing more is dispatched, the late result refused

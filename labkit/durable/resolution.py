@@ -77,7 +77,8 @@ def require_resolvable(run: RunSummary, said: RunResolution, expected_version: i
     ensure(fits, no(f"{what} waits at step {run.waiting_step_id}, not at {at}; look again"))
     is_text = said.action is not _CONFIRM or isinstance(said.result, str)
     ensure(is_text, no("CONFIRM_STEP takes the result of the effect, a text"))
-    is_told = said.action is not _REJECT or (said.code and said.message)
+    told = [text for text in (said.code, said.message) if isinstance(text, str) and text]
+    is_told = said.action is not _REJECT or len(told) == 2
     ensure(is_told, no("REJECT_STEP takes a code and a message, both for the model"))
     why = f"{what} is at version {run.version}, not {expected_version}; read it again"
     ensure(run.version == expected_version, errors.StaleRunVersionError(why))

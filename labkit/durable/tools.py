@@ -81,8 +81,7 @@ def require_outcome(outcome: object, call: ToolCall) -> ToolOutcome:
     """Raises TypeError for what is no outcome of exactly this call: nobody knows what happened."""
     key = (getattr(outcome, "call_id", None), getattr(outcome, "tool_name", None))
     if not isinstance(outcome, ToolOutcome) or key != (call.call_id, call.tool_name):
-        kind = type(outcome).__name__
-        raise TypeError(f"{call.tool_name} returned a {kind}, no ToolOutcome of this very call")
+        raise TypeError(f"{call.tool_name}: a {type(outcome).__name__}, no outcome of this call")
     return outcome
 
 
