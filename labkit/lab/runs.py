@@ -24,7 +24,14 @@ from labkit.chaos.scenario import scratch
 from labkit.durable import Runner
 from labkit.errors import LabkitError, UsageError, storage_faults
 from labkit.lab import verbs
-from labkit.lab.folder import BETWEEN_STARTS_S, FIRST_START, Folder, fresh_folder, new_directory
+from labkit.lab.folder import (
+    BETWEEN_STARTS_S,
+    FIRST_START,
+    Folder,
+    fresh_folder,
+    new_directory,
+    session,
+)
 from labkit.lab.listing import Listing
 from labkit.lab.scenarios import dispatch
 from labkit.lab.scenarios import places as named_places
@@ -215,7 +222,8 @@ class Trials:
         self.root = Path(self._place.name)
         package = [str(build_package(chosen, self.root))] if chosen else []
         where = os.pathsep.join([*package, *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environ = {"LABKIT_FIRST": FIRST, "PYTHONPATH": where}
+        mark = {"LABKIT_SESSION": session()}  # by which a test finds what was left alive
+        self._environ = {"LABKIT_FIRST": FIRST, "PYTHONPATH": where, **mark}
         self._servers = [ForkServer(self._environ) for _ in range(AT_ONCE)]
         self._idle: SimpleQueue[ForkServer] = SimpleQueue()
         for server in self._servers:

@@ -14,6 +14,7 @@ from labkit.durable import RunResolution
 from labkit.errors import LabkitError, UsageError
 from labkit.lab import pictures_of_runs, runs
 from labkit.lab.checks import Judgement
+from labkit.lab.folder import session
 from labkit.lab.runs import Answer, Kill
 
 STORED = "the result of model-1.tool-1 is stored"
@@ -135,17 +136,23 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_nothing_lives_on() -> None:
-    """Every helper and what it forked carries this session's mark."""
-    runs.sweep()
-    mark = f"LABKIT_SESSION={os.environ['LABKIT_SESSION']}\0".encode()
+    with runs.Trials() as trials:
+        trials.record("notice")
+        assert marked()  # the control: the helpers are there, and can be found
+    assert not marked()
+
+
+def marked() -> list[Path]:
+    """The processes of this session, which all of them carry in their environment."""
+    mark = f"LABKIT_SESSION={session()}".encode()
     others = (p for p in Path("/proc").glob("[0-9]*") if p.name != str(os.getpid()))
-    assert not [p for p in others if mark in _environ(p)]
+    return [process for process in others if mark in environ_of(process)]
 
 
-def _environ(process: Path) -> bytes:
+def environ_of(process: Path) -> bytes:
     try:
         return (process / "environ").read_bytes()
-    except OSError:
+    except OSError:  # it has ended, or is another user's
         return b""
 
 
