@@ -147,7 +147,7 @@ def _try_row(root: Path, mutant: Mutant, columns: Sequence[Case]) -> dict[tuple[
     agent = Agent(path=str(plant(mutant, here / "package")))
     with FastBench(agent, here / "trials", root / "bytecode") as bench:
         return {
-            (mutant.name, case.name): try_case(bench, case, replay_line(mutant, case))
+            (mutant.name, case.name): try_case(bench, case, replay_line(mutant, case, "restart"))
             for case in columns
         }
 
