@@ -298,6 +298,27 @@ async def test_after_expiry_nothing_more_is_dispatched(world: World, late: Any) 
     assert (await world.runner(world.agent(**READ_ONLY)).resume_run("r")).status == "SUCCEEDED"
 
 
+@in_loop
+async def test_after_a_refused_renewal_nothing_more_is_dispatched(world: World) -> None:
+    """By the clock the lease is valid still. What the call did is stored; no other follows."""
+    gate = Gate()
+
+    async def refuse(*args: Any) -> Any:
+        raise LeaseNotHeldError("taken", "another", None)
+
+    runner = world.runner(world.agent(gate), store=Meddled(world.store, renew_lease=refuse))
+    await world.create(runner)
+    task = await start(runner, gate)
+    await settle()
+    world.clock.advance(THIRD)
+    await settle()
+    gate.open.set()
+    [left] = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(left, LeaseNotHeldError)
+    assert (world.witness.count("model"), world.witness.count("send")) == (1, 1)
+    assert SEND in [each.step_id for each in (await world.inspect()).checkpoints]
+
+
 @pytest.mark.parametrize(
     ("step", "calls"),
     [("context", []), ("model-1", ["context"]), (SEND, ["context", "model 1"])],

@@ -386,6 +386,20 @@ async def test_a_failure_is_stored_together_with_what_follows_from_it(
     assert world.witness.count("send") == 1
 
 
+@in_loop
+async def test_what_recovery_finds_is_stored_together_with_what_follows_from_it(
+    world: World,
+) -> None:
+    """Killed after its second write, which follows the lease: there is nothing left to recover."""
+    await world.crash(lambda process: world.agent(process.die))
+    runner = world.runner(world.agent(), store=Process(world.open(), after=2))
+    with pytest.raises(Killed):
+        await runner.resume_run("r")
+    found = await world.inspect()
+    assert (found.run.status, found.run.lease_owner) == (RunStatus.WAITING, None)
+    assert list(each_attempt(found))[-1] == (f"{SEND}#1", "FAILED", "UNCERTAIN")
+
+
 # --- the same for every write and every call, found by counting
 
 LOOK = "model-1.tool-2"

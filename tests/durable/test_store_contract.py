@@ -421,7 +421,9 @@ def test_an_attempt_that_failed_has_ended(bench: Bench) -> None:
 
 
 def test_a_lease_says_nothing_about_another_run(bench: Bench) -> None:
+    """Both have an open attempt of the same name."""
     mine, other = bench.start("mine"), bench.begin(bench.start("other"))
+    assert bench.begin(mine).attempt_id == other.attempt_id
     for verb in (lambda: bench.succeed(mine, other), lambda: bench.fail(mine, other)):
         before = bench.everything()
         with pytest.raises(LabkitError):

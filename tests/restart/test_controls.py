@@ -35,7 +35,7 @@ CONTROLS = read_controls()
 
 def functions(file: str) -> set[str]:
     source = (ROOT / file).read_text("utf-8")
-    return {f"{file}::{name}" for name in re.findall(r"^def (test_\w+)", source, re.M)}
+    return {f"{file}::{name}" for name in re.findall(r"^(?:async )?def (test_\w+)", source, re.M)}
 
 
 def careful_reader() -> set[str]:
