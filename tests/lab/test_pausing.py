@@ -77,6 +77,14 @@ def test_without_the_epoch_the_late_one_goes_on() -> None:
     assert owners == {"bob#2"}
 
 
+def test_a_request_to_cancel_is_stored_and_obeyed_by_who_has_the_lease() -> None:
+    ann = paused(AGENT_HOLD="notify")
+    asked = lab.run("dispatch cancel pump", AGENT_OWNER="eve", LABKIT_CLOCK="1767225610")
+    assert (asked.code, kinds()[-1]) == (0, "cancel_requested")
+    assert wake(ann).output == "run pump is CANCELLED\n"
+    assert (kinds()[-2:], len(runs.outbox())) == (["step_finished", "task_cancelled"], 1)
+
+
 def test_the_end_of_the_notebook_ends_a_paused_process() -> None:
     ann = paused(AGENT_HOLD="model-1")
     lab.end()

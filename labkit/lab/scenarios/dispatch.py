@@ -45,7 +45,8 @@ __all__ = ["CALLS", "DATABASE", "INPUT", "OUTBOX", "TICKETS", "definition", "mai
 DATABASE, OUTBOX, TICKETS, CALLS = "state.db", "outbox.txt", "tickets.txt", "calls.txt"
 INPUT = "The pump in hall B has stopped."
 MESSAGE, SENT = f"To Kim: {INPUT}", "Kim was told"
-ENDS = {"CREATED": 0, "SUCCEEDED": 0, "WAITING": 4}  # all others: 2
+# All others: 2. RUNNING is what a request to cancel leaves, where another process is at work.
+ENDS = {"CREATED": 0, "RUNNING": 0, "SUCCEEDED": 0, "WAITING": 4}
 TURNS = {
     "notice": [["notify"]],
     "dispatch": [["look_up", "open_ticket"], ["notify"]],
