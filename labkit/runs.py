@@ -43,7 +43,10 @@ COMMANDS = {  # how many words follow, which options it takes, and which it need
 }
 ANSWERS = {each.value.split("_")[0].lower(): each for each in ResolutionAction}
 EXIT = {"SUCCEEDED": 0, "RUNNING": 3, "WAITING": 4}
-PARTS = {"steps": "idx", "attempts": "created_at, number", "resolutions": "version"}  # in order
+_OF_STEP = (
+    "(SELECT idx FROM steps s WHERE s.run_id = attempts.run_id AND s.step_id = attempts.step_id)"
+)
+PARTS = {"steps": "idx", "attempts": f"{_OF_STEP}, number", "resolutions": "version"}  # in order
 
 
 def main(argv: list[str]) -> int:

@@ -174,9 +174,7 @@ class Runner:
 
     async def recover_all(self, limit: int = 100, after: str | None = None) -> list[Recovered]:
         """Resumes, side by side, the RUNNING runs that nobody holds; a bad one stops no other."""
-        runs = await self.store.list_runs(
-            records.RunFilter(lease="expired", limit=limit, after=after)
-        )
+        runs = await self.list_runs(lease="expired", limit=limit, after=after)
         return list(await asyncio.gather(*(self._recover(run.run_id) for run in runs)))
 
     async def _recover(self, run_id: str) -> Recovered:

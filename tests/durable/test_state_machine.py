@@ -302,7 +302,7 @@ def in_memory(clock: FakeClock) -> RunStore:
 
 
 def test_the_memory_store_does_what_the_model_does() -> None:
-    examine(in_memory, 30)
+    examine(in_memory, 15)
 
 
 def test_the_file_does_what_the_model_does(tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_two_hundred_second_kills_before_system_calls(root: Path) -> None:
 
 
 def test_the_command_kills_the_durable_run_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert chaos(["sweep", "--subject", "durable-fail", "--how", "points", "--every", "3"]) == 0
+    assert chaos(["sweep", "--subject", "durable-fail", "--how", "points", "--every", "4"]) == 0
     assert "delivered" in capsys.readouterr().out
     assert chaos(["replay", "boundary:1", "--how", "points", "--subject", "durable-fail"]) == 0
     said = capsys.readouterr().out
