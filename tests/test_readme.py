@@ -133,8 +133,29 @@ def test_the_crash_kit_says_what_the_comments_say(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["steps.sh"]
 
 
+def test_the_durable_run_waits_once_it_was_killed(tmp_path: Path) -> None:
+    [_, program] = blocks("python")
+    (tmp_path / "shop.py").write_text(program, "utf-8")
+    lines = [line for block in blocks() for line in block.splitlines() if "labkit runs" in line]
+    listed, shown, resumed, resolved = (line.split("  #")[0] for line in lines[:4])
+    assert "SUCCEEDED Kim was told." in run("python shop.py", tmp_path).stdout
+    assert run("python shop.py die", tmp_path).returncode == -9
+    assert len((tmp_path / "outbox.txt").read_text("utf-8").splitlines()) == 2
+    killed = json.loads(run("labkit runs list --json --status RUNNING", tmp_path).stdout)["run_id"]
+    later = f"LABKIT_CLOCK=9999999999 {resumed.replace('RUN_ID', killed)}"
+    assert run(later, tmp_path).returncode == 4
+    assert killed in run(listed, tmp_path).stdout
+    assert (
+        '"waiting_step_id": "model-1.tool-1"'
+        in run(shown.replace("RUN_ID", killed), tmp_path).stdout
+    )
+    answered = run(resolved.replace("RUN_ID", killed), tmp_path)
+    assert (answered.returncode, answered.stderr) == (0, "")
+    assert len((tmp_path / "outbox.txt").read_text("utf-8").splitlines()) == 2
+
+
 def test_the_tool_is_one(tmp_path: Path) -> None:
-    [tool] = blocks("python")
+    [tool, _] = blocks("python")
     (tmp_path / "mine.py").write_text(f"def _post(text, idempotency_key): ...\n{tool}", "utf-8")
     assert "announce" in load_tools([str(tmp_path / "mine.py")])
 
@@ -147,10 +168,12 @@ def test_the_variables_are_those_that_the_agent_reads() -> None:
 
 def run(line: str, folder: Path, top: Path = TOP) -> subprocess.CompletedProcess[str]:
     words = shlex.split(line, comments=True)
-    settings = dict(word.split("=", 1) for word in words if re.match("AGENT_[A-Z_]+=", word))
+    settings = dict(
+        word.split("=", 1) for word in words if re.match("(AGENT|LABKIT)_[A-Z_]+=", word)
+    )
     program, *argv = words[len(settings) :]
-    assert program == "labkit"
-    command = [sys.executable, "-m", program, *argv]
+    assert program in ("labkit", "python")
+    command = [sys.executable, *(["-m", program] if program == "labkit" else []), *argv]
     environ = {**os.environ, "PYTHONPATH": str(top), **settings}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
