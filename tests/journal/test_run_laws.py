@@ -133,6 +133,7 @@ def test_a_run_that_was_killed_keeps_every_law(tool: str, sealed: str, tmp_path:
         (7, ["UPDATE events SET owner = 'ann#1' WHERE seq = 8"], (6, 8)),
         (7, ["UPDATE events SET owner = NULL WHERE seq = 8"], (8,)),
         (7, ["DELETE FROM events WHERE seq = 6"], (2, 7)),
+        (7, ["DELETE FROM events WHERE seq = 6"], (2, 13)),  # an epoch is missing
         (7, ["UPDATE events SET owner = 'bob#3' WHERE seq = 6"], (2, 6)),
         (7, ["UPDATE events SET data = json_set(data, '$.epoch', 7) WHERE seq = 6"], (2, 6)),
         (7, [event(23, "step_started", like=20)], (16, 23)),
