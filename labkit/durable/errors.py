@@ -33,7 +33,7 @@ __all__ = [
 
 
 class FailureClassification(StrEnum):
-    """TRANSIENT and PERMANENT: nothing happened outside. UNCERTAIN: nobody can say."""
+    """TRANSIENT may be tried again, PERMANENT not. UNCERTAIN: nobody can say what happened."""
 
     TRANSIENT, PERMANENT, UNCERTAIN = "TRANSIENT", "PERMANENT", "UNCERTAIN"
 

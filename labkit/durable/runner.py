@@ -67,7 +67,7 @@ class Runner:
         return await self.store.list_runs(asked)
 
     async def subscribe_run(self, run_id: str) -> AsyncIterator[RunUpdate]:
-        """Updates of this runner's advance of the run, from now until it ends."""
+        """Updates of this runner's advance, until it ends: `gather` it, first, with `start_run`."""
         await self.store.get_run(run_id)
         live = self._live.setdefault(run_id, Broadcast())
         async for update in live.read():
@@ -113,7 +113,7 @@ class Runner:
         """Advances a CREATED run. Raises IllegalRunTransitionError for any other."""
         with self._broadcast(run_id) as live:
             run = await self.store.summarise_run(run_id)
-            why = f"run {run_id} is {run.status}; `resume_run` it"
+            why = f"run {run_id} is {run.status}; only a CREATED one is started"
             ensure(run.status is RunStatus.CREATED, errors.IllegalRunTransitionError(why))
             self.registry.resolve(run.definition_id, run.definition_version)
             return await self._advance(run, _RUN_IT, live)
@@ -187,10 +187,10 @@ class Runner:
         """Raises ResolutionNotAllowedError where the tool of a step to be retried is not here."""
         found = await self.store.inspect_run(run_id)
         run, key = found.run, (found.run.definition_id, found.run.definition_version)
-        names = [step.name for step in found.steps if step.step_id == run.waiting_step_id]
+        names = [step.name or "" for step in found.steps if step.step_id == run.waiting_step_id]
         is_there = self.registry.is_registered(*key)
-        if not (is_there and all(self.registry.resolve(*key).tool(name or "") for name in names)):
-            why = f"RETRY_STEP calls a tool of {' '.join(key)}, which is not registered here"
+        if not (is_there and all(map(self.registry.resolve(*key).tool, names))):
+            why = f"RETRY_STEP: {' '.join(key)} has no such tool in this process"
             raise errors.ResolutionNotAllowedError(why)
 
     async def _advance(self, run: RunSummary, change: Change | None, live: Broadcast) -> RunRecord:
@@ -222,8 +222,7 @@ class Runner:
 
     async def _let_go(self, advance: Advance, held: Held) -> None:
         """Leaves the run as recovery would find it, so that anybody can go on at once."""
-        # Where the lease is lost or the storage is gone this cannot be written; then the run stays
-        # as a crash leaves it, and the error that led here is the one to report.
+        # Where this cannot be written the run stays as a crash leaves it; the first error counts.
         with suppress(LabkitError):
             try:
                 await advance.normalise()
@@ -239,6 +238,7 @@ class Runner:
     def _broadcast(self, run_id: str) -> Iterator[Broadcast]:
         """The broadcast of a run while it is advanced. A second command, which the store will
         refuse, must not take it from the first."""
+        ensure(isinstance(run_id, str), BadInput("run_id is no text; give run.run_id, awaited"))
         live = self._live.setdefault(run_id, Broadcast())
         if live.is_on:
             yield Broadcast()

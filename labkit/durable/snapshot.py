@@ -19,7 +19,7 @@ class ModelPurpose(StrEnum):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """`max_attempts` in total, the first and those lost to a crash included; `delay` between."""
+    """Tried again is what failed as TRANSIENT, or a crash cut off; `max_attempts` in all."""
 
     max_attempts: int
     delay: timedelta = timedelta(0)
@@ -29,7 +29,9 @@ class RetryPolicy:
         lasts = isinstance(self.delay, timedelta) and timedelta(0) <= self.delay <= timedelta(366)
         ensure(
             counts and lasts,
-            DefinitionError("RetryPolicy: max_attempts from 1 on, delay of 0 to 366 days"),
+            DefinitionError(
+                "RetryPolicy: max_attempts from 1 on, delay a timedelta of 0 to 366 days"
+            ),
         )
 
 
