@@ -47,8 +47,8 @@ SHOWN = (
     Start("note", "notice", "ann"),
 )
 HIDDEN = (
+    Start("leak", "notice", "bob", "the attempt of model-1.tool-1 is stored"),
     Start("fire", "dispatch", "eve", "the result of context is stored"),
-    Start("leak", "notice", "bob", "the attempt of model-1 is stored"),
     Start("fire", "dispatch", "eve", "the attempt of model-1.tool-2 is stored"),
     Start("fire", "dispatch", "eve"),
     Start("leak", "notice", "ann"),
@@ -163,11 +163,17 @@ def _lines(events: Sequence[Event]) -> list[str]:
 KEY = "A tool that declares IDEMPOTENT may be called twice with one key: one effect, one answer."
 AGENT, TOOL = "tickets", "open_ticket"  # whose model asks for two tickets in one turn
 LOST = "the result of model-1.tool-{} is stored"
-TWO, FOUR = "ticket 1; ticket 2", "ticket 3; ticket 4"
+RUNS = ("monday", "tuesday")
+WANTED = {  # by the ticket at which monday was killed: what the model of each run must be told
+    1: ("ticket 1; ticket 4", "ticket 2; ticket 3"),
+    2: ("ticket 1; ticket 2", "ticket 3; ticket 4"),
+}
 
 
 class Outcome(NamedTuple):
-    """One trial: run `monday`, killed after the call for one of its tickets, then run `tuesday`."""
+    """Run `monday`, killed after the call for one of its tickets; run `tuesday`; `monday` again.
+
+    A tuesday that came last would let pass a tool that answers with the newest ticket."""
 
     nth: int
     folder: Folder
@@ -182,7 +188,7 @@ class Outcome(NamedTuple):
 
 
 def ex2(open_ticket: Any, desk: Desk) -> Judgement:
-    """Killed after the call for the first ticket, then for the second; each time a second run."""
+    """Killed after the call for the first ticket, then for the second; a run comes between."""
     if getattr(open_ticket, "__name__", TOOL) != TOOL:
         return not_judged(
             f"Your function is called {open_ticket.__name__}; an agent asks for {TOOL}."
@@ -199,7 +205,7 @@ def ex2(open_ticket: Any, desk: Desk) -> Judgement:
         if wrong := _wrong(outcome):
             return wrong
     rows = [*_attempts(outcome), *(f"tickets.txt  {line}" for line in outcome.tickets)]
-    reason = "Killed after either call, run monday has two tickets, and run tuesday two of its own."
+    reason = "Killed after either call, run monday has its two tickets, and run tuesday its own."
     return held(reason, KEY, rows)
 
 
@@ -209,21 +215,24 @@ def _try(trials: Trials, nth: int, folder: Folder) -> Outcome:
         return trials.call(folder.path, number, *words, AGENT_TOOLS=TOOLS_FILE, **agent)
 
     killed, first = call(0, "monday", AGENT_DIE_BEFORE=LOST.format(nth))
-    said = (first, call(1, "monday")[1], call(2, "tuesday")[1])
+    said = (first, call(1, "tuesday")[1], call(2, "monday")[1])
     return Outcome(nth, folder, killed == -signal.SIGKILL, said)
 
 
 def _wrong(outcome: Outcome) -> Judgement | None:
     rows = [*_attempts(outcome), *(f"tickets.txt  {line}" for line in outcome.tickets[:6])]
-    if said := [said.strip() for said in outcome.said[1:] if "SUCCEEDED" not in said]:
+    resumed_first = outcome.said[:0:-1]
+    if said := [said.strip() for said in resumed_first if "SUCCEEDED" not in said]:
         how = said[0] or "a process with your tool ended without a word: is there an exit in it?"
         return broken(f"{how.removesuffix('.')}. {_error(outcome)}".strip(), KEY, rows)
     if not outcome.killed:
         return not_judged(f"The first process was not killed: {outcome.said[0].strip()}", KEY, rows)
-    killed = f"Run monday was killed after the call for its ticket {outcome.nth}, and resumed"
+    killed = f"Run monday was killed after the call for its ticket {outcome.nth}, run tuesday "
+    killed += "opened two, and monday was resumed"
     if words := _miscounted(outcome, killed):
         return broken(words, KEY, rows)
-    for run, wanted, got in zip(("monday", "tuesday"), (TWO, FOUR), _outputs(outcome), strict=True):
+    each = zip(RUNS, WANTED[outcome.nth], _outputs(outcome), strict=True)
+    for run, wanted, got in each:
         if got != wanted:
             told = f"{killed}. The model of run {run} was told {got!r:.80}, and it must be"
             words = f'{told} "{wanted}": the second call gives the answer of the first.'
@@ -235,14 +244,15 @@ def _miscounted(outcome: Outcome, killed: str) -> str:
     lines = outcome.tickets
     if len(lines) > 4:
         return (
-            f"{killed}: {len(lines)} tickets for 4 steps. The second attempt opened one more. What "
-            "is the same in both attempts of a step, and in no other step?"
+            f"{killed}: {len(lines)} tickets for 4 steps. The second attempt opened one more, "
+            f"'{lines[outcome.nth + 2]:.40}'. What is the same in both attempts of a "
+            "step, and in no other step?"
         )
     if len(lines) < 4:
         return (
-            f"{killed}; then run tuesday asked for two more: {len(lines)} tickets for 4 steps. Two "
-            "steps took the same line for theirs: the key names the run and the step, and no "
-            "other part of the request does both."
+            f"{killed}: {len(lines)} tickets for 4 steps. Two steps took the same line for "
+            f"theirs, '{''.join(lines[:1]):.40}': the key names the run and the step, and no other "
+            "part of the request does both."
         )
     return ""
 

@@ -10,22 +10,19 @@ query = "SELECT run_id, step FROM journal WHERE kind = 'step_finished'"
 query = """
     SELECT run_id, step_id AS step FROM steps JOIN attempts USING (run_id, step_id)
     GROUP BY run_id, step_id HAVING count(*) = 1"""
-# %% wrong: Only one process has ever had this run
-query = """
-    SELECT run_id, step FROM journal
-    WHERE kind = 'step_finished' AND owner LIKE '%#1'"""
 # %% wrong: The last process, bob#2, did this step itself.
 query = """
     SELECT run_id, step FROM journal
     WHERE kind = 'step_finished'
-      AND seq < (SELECT max(seq) FROM journal WHERE kind = 'run_started')"""
+      AND seq < (SELECT max(seq) FROM journal WHERE kind = 'run_started')
+    ORDER BY seq DESC"""
 # %% wrong: On another: This row is missing: run_id fire, step context
 query = """
     SELECT run_id, step FROM journal AS done
     WHERE kind = 'step_finished' AND owner LIKE '%#1'
       AND EXISTS (SELECT 1 FROM journal
                   WHERE run_id = done.run_id AND owner LIKE '%#2')"""
-# %% wrong: On another: This row is missing: run_id fire, step model-1
+# %% wrong: On another: This row is missing: run_id leak, step model-1
 query = """
     SELECT run_id, step FROM journal AS done
     WHERE kind = 'step_finished'

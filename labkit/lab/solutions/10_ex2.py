@@ -10,7 +10,7 @@ def open_ticket(request):
             file.write(f"{ticket}\n")
         lines.append(ticket)
     return f"ticket {lines.index(ticket) + 1}"
-# %% wrong: 5 tickets for 4 steps. The second attempt opened one more.
+# %% wrong: 5 tickets for 4 steps. The second attempt opened one more
 def open_ticket(request):
     from pathlib import Path
 
@@ -19,7 +19,7 @@ def open_ticket(request):
     with tickets.open("a") as file:
         file.write(f"{request.run_id}: see to the pump\n")
     return f"ticket {len(lines) + 1}"
-# %% wrong: 5 tickets for 4 steps. The second attempt opened one more.
+# %% wrong: 5 tickets for 4 steps. The second attempt opened one more
 def open_ticket(request):
     from pathlib import Path
 
@@ -66,7 +66,7 @@ def open_ticket(request):
         with tickets.open("a") as file:
             file.write(f"{ticket}\n")
     return f"ticket {len(lines) + 1}"
-# %% wrong: was told 'it was opened before; ticket 2'
+# %% wrong: was told 'it was opened before; ticket 4'
 def open_ticket(request):
     from pathlib import Path
 
@@ -75,6 +75,18 @@ def open_ticket(request):
     ticket = f"{request.idempotency_key}: see to the pump"
     if ticket in lines:
         return "it was opened before"
+    with tickets.open("a") as file:
+        file.write(f"{ticket}\n")
+    return f"ticket {len(lines) + 1}"
+# %% wrong: run monday was told 'ticket 3; ticket 4', and it must be "ticket 1; ticket 4"
+def open_ticket(request):
+    from pathlib import Path
+
+    tickets = Path("tickets.txt")
+    lines = tickets.read_text().splitlines() if tickets.exists() else []
+    ticket = f"{request.idempotency_key}: see to the pump"
+    if ticket in lines:
+        return f"ticket {len(lines)}"
     with tickets.open("a") as file:
         file.write(f"{ticket}\n")
     return f"ticket {len(lines) + 1}"

@@ -6,12 +6,17 @@ def answer(run, outbox):
 # %% wrong: Kim has its message 2 times
 def answer(run, outbox):
     return "retry"
-# %% wrong: though the run says that Kim was told
+# %% wrong: the outbox is empty. You answer confirm: Kim never gets its message though the run says
 def answer(run, outbox):
     return "confirm"
-# %% wrong: the message in the outbox is of run fan. You answer confirm
+# %% wrong: the message in the outbox is of run pump-2. You answer confirm
 def answer(run, outbox):
-    return "confirm" if outbox else "retry"
+    sent = any(m["key"].startswith(run["run_id"]) for m in outbox)
+    return "confirm" if sent else "retry"
+# %% wrong: the message in the outbox is of another step. You answer confirm
+def answer(run, outbox):
+    sent = any(m["key"].split(":")[0] == run["run_id"] for m in outbox)
+    return "confirm" if sent else "retry"
 # %% wrong: was answered with a retry, which was killed after notify was called. You answer retry
 def answer(run, outbox):
     wanted = run["waiting_step_id"] + "#1"

@@ -23,6 +23,13 @@ def follow(step, attempts):
 # %% wrong: the checkpoint is there
 def follow(step, attempts):
     return "wait" if attempts else "call"
+# %% wrong: then a recovery has ended the attempt. You say call
+def follow(step, attempts):
+    if step is not None and step["checkpoint"]:
+        return "reuse"
+    if all(attempt["status"] == "FAILED" for attempt in attempts):
+        return "call"
+    return "wait"
 # %% wrong: has the status PAUSED
 def follow(step, attempts):
     if step is None:
