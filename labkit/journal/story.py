@@ -32,8 +32,13 @@ def tell(path: str, task: str) -> str:
 def sentences(events: list[Event], deduplicated: set[int]) -> Iterator[str]:
     """A line for each event of one task, and one where a run's entries stop without an end."""
     silent = {lane.last_seq: lane for lane in lanes(events) if lane.ended is None}
+    answered = {(event.step, event.attempt) for event in events if _is_answer(event)}
     for event in events:
-        yield f"{event.seq:>4}  {_sentence(event, deduplicated)}"
+        if event.kind == "step_started" and (event.step, event.attempt) in answered:
+            text = _answer_taken(event)
+        else:
+            text = _sentence(event, deduplicated)
+        yield f"{event.seq:>4}  {text}"
         if lane := silent.get(event.seq):
             yield f"   -  {_silence(lane, is_last=event is events[-1])}"
 
@@ -145,10 +150,23 @@ def _advance_started(event: Event) -> str:
 
 
 def _attempt_started(event: Event) -> str:
-    tool = f" ({plain(name)})" if (name := event.detail("name", str)) else ""
-    what = f"attempt {event.attempt} of {_named(event)}{tool}"
+    what = f"attempt {event.attempt} of {_tried(event)}"
     on_request = ", as the answer asked" if event.detail("authorised") else ""
     return f"{_who(event.owner)} began {what}{on_request}."
+
+
+def _tried(event: Event) -> str:
+    tool = f" ({plain(name)})" if (name := event.detail("name", str)) else ""
+    return f"{_named(event)}{tool}"
+
+
+def _is_answer(event: Event) -> bool:
+    """Of an attempt that holds what the application answered: both its entries come at once."""
+    return event.is_durable and event.kind == "step_finished" and bool(event.detail("action", str))
+
+
+def _answer_taken(event: Event) -> str:
+    return f"{_who(event.owner)} took the answer as attempt {event.attempt} of {_tried(event)}."
 
 
 def _attempt_finished(event: Event) -> str:

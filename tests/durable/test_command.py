@@ -51,7 +51,7 @@ class Desk:
             for name, value in environment(at, env).items():
                 patch.setenv(name, value)
             code = cli.main(["runs", *words])
-        for name in ("shop", "ready", "odd", "broken", "leaves"):
+        for name in ("shop", "ready", "odd", "broken", "leaves", "needs"):
             sys.modules.pop(name, None)
         return Ran(code, *self._said.readouterr())
 
@@ -144,7 +144,7 @@ def test_list_and_show_read_the_file_alone(desk: Desk, sealed: dict[str, str]) -
     before = (desk.folder / "state.db").read_bytes()
     listed = desk.process("list", at=20)
     assert listed == (0, listed.out, "")
-    assert listed.out.startswith("r1  RUNNING  support 1.0  version 2  leased to worker-a until ")
+    assert listed.out.startswith("r1  RUNNING  support 1.0  version 2  lease of worker-a until ")
     shown = json.loads(desk.process("show", "r1").out)
     assert shown["lease_expires_at"].startswith("2026-01-01T00:00:40.")
     steps, attempts = shown["steps"], shown["attempts"]
@@ -180,12 +180,14 @@ def test_the_list_is_chosen(desk: Desk) -> None:
         return [json.loads(line)["run_id"] for line in ran.out.splitlines()]
 
     assert ids() == ["a", "b", "c", "d"]
-    assert ids("--status", "CREATED") == ["a", "c"]
+    assert ids("--status", "CREATED") == ids("--status", "created") == ["a", "c"]
     assert ids("--status", "SUCCEEDED", "--definition", "support") == ["b"]
     assert ids("--definition", "other") == []
     assert ids("--limit", "2", "--after", "a") == ["b", "c"]
     assert ids("--expired") == []
     assert ids("--expired", at=60) == ["d"]
+    line = desk.runs("list", "--expired", at=60).out
+    assert "lease of worker-a ended 2026-01-01 00:00:40" in line
 
 
 def test_what_waits_says_for_what_and_how_to_answer(waiting: Desk) -> None:
@@ -234,7 +236,8 @@ def test_a_run_that_was_only_created_is_begun(desk: Desk) -> None:
 
 def test_3_another_holds_the_lease(desk_of: MakeDesk) -> None:
     desk = desk_of("look_up")
-    refused(desk.runs("resume", *APP, "r1", at=20), 3, "worker-a", "2026-01-01T00:00:40")
+    ran = desk.runs("resume", *APP, "r1", at=20)
+    refused(ran, 3, "worker-a", "2026-01-01T00:00:40", "or its process died: --wait")
     assert desk.shown()["status"] == "RUNNING"
 
 
@@ -245,6 +248,7 @@ def test_resume_waits_for_the_lease_and_says_how_long(desk_of: MakeDesk) -> None
     assert (ran.code, ran.err) == (0, "")
     assert "worker-a holds it until 2026-01-01T00:00:40" in first
     assert first.endswith("; waiting 20 s")
+    assert "process died" not in first
     assert last.startswith("r1  SUCCEEDED")
 
 
@@ -254,6 +258,41 @@ def test_4_an_uncertain_effect_waits_and_is_not_repeated(waiting: Desk) -> None:
         assert (ran.code, ran.err) == (4, "")
         assert "WAITING" in ran.out
     assert waiting.sent() == 1
+
+
+ODD = """
+import shop
+good = shop.act
+async def act(request):
+    await good(request)
+    if request.tool_name == "send":
+        raise TypeError("no text,\\n\\x1b[2J a dict")
+    return "done"
+shop.act = act
+runner = shop.runner()
+"""
+
+
+def test_what_waits_or_failed_says_why_in_one_line(desk: Desk) -> None:
+    (desk.folder / "odd.py").write_text(ODD, "utf-8")
+    desk.shop("create", "r1")
+    why = f"{SEND}#1  UNCERTAIN: 'TypeError: no text,\\n\\x1b[2J a dict'"
+    for _ in range(2):
+        ran = desk.runs("resume", "--app", "odd:runner", "r1")
+        assert (ran.code, ran.err, ran.out.splitlines()[1:]) == (4, "", [why])
+    ran = desk.resolve("fail")
+    assert (ran.code, ran.err, ran.out.splitlines()[1:]) == (2, "", [why])
+    assert desk.runs("list").out.count("\n") == 1  # the file alone: an error is a payload
+
+
+def test_a_store_made_in_the_wrong_folder_is_said(desk: Desk) -> None:
+    refused(
+        desk.runs("resume", *APP, "r1"), 1, "no run 'r1' in ", "check the folder and the id",
+        "; state.db (-wal, -shm) is new and holds no run",
+    )  # fmt: skip
+    again = desk.runs("cancel", *APP, "r1")
+    refused(again, 1, "check the folder and the id")
+    assert "is new" not in again.err
 
 
 @pytest.mark.parametrize(
@@ -280,12 +319,15 @@ def test_each_answer(waiting: Desk, words: list[str], code: int, sent: int) -> N
 @pytest.mark.parametrize(
     ("words", "code", "part"),
     [
-        (["retry"], 65, "waits at step model-2.tool-1, not at None"),
+        (["retry"], 64, "give --step model-2.tool-1"),
+        (["confirm", "--result", "found it"], 64, "give --step model-2.tool-1"),
         (["retry", "--step", "model-1"], 65, "not at model-1"),
-        (["confirm", "--step", SEND], 65, "takes the result"),
-        (["reject", "--step", SEND], 65, "a code and a message"),
-        (["continue"], 65, "CONTINUE_RUN is no answer"),
-        (["forget"], 64, "no answer forget; use retry, confirm, reject"),
+        (["confirm", "--step", SEND], 64, "confirm: give --result TEXT or --result-file FILE"),
+        (["reject", "--step", SEND], 64, "reject: give --code TEXT and --message TEXT"),
+        (["reject", "--step", SEND, "--code", "C"], 64, "reject: give --message TEXT"),
+        (["reject", "--step", SEND, "--code", "", "--message", ""], 65, "a code and a message"),
+        (["continue"], 64, "no answer continue; use retry, confirm, reject, fail, cancel"),
+        (["forget"], 64, "no answer forget; use retry, confirm, reject, fail, cancel"),
         (["confirm", "--step", SEND, "--result-file", "no.txt"], 66, "no.txt: No such file"),
         (["confirm", "--step", SEND, "--result-file", "x.bin"], 65, "x.bin is not UTF-8"),
         (["confirm", "--result", "a", "--result-file", "x.bin"], 64, "not both"),
@@ -321,7 +363,9 @@ def test_3_a_cancel_of_what_another_advances_is_stored(desk_of: MakeDesk) -> Non
     ran = desk.runs("cancel", *APP, "r1", at=20)
     assert (ran.code, ran.err) == (3, "")
     assert "cancel requested" in ran.out
-    assert desk.runs("resume", *APP, "r1", at=60).code == 2
+    ran = desk.runs("resume", *APP, "r1", at=60)
+    assert ran.code == 2
+    assert "cancel requested" not in ran.out
     assert desk.shown()["status"] == "CANCELLED"
 
 
@@ -345,7 +389,7 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     ([], 64, "no command"),
     (["forget", "r1"], 64, "forget r1"),
     (["list", "r1"], 64, "list r1"),
-    (["show"], 64, "show"),
+    (["show"], 64, "show: give RUN_ID"),
     (["list", "--status", "DONE"], 64, "--status DONE: use CREATED, RUNNING"),
     (["list", "--limit", "0"], 64, "--limit 0"),
     (["list", "--limit", "9" * 30], 64, "use 1 or more"),
@@ -353,20 +397,23 @@ MISTAKES: list[tuple[list[str], int, str]] = [
     (["list", "--nope"], 64, "--nope not recognized"),
     (["list", "--after", "nobody"], 1, "--after nobody: no such run"),
     (["show", "nobody"], 1, "no run nobody"),
-    (["--db", "no.db", "list"], 66, "no.db does not exist"),
+    (["--db", "no.db", "list"], 66, "no.db does not exist; check the folder"),
     (["show", "--db", "shop.py", "r1"], 74, "file is not a database"),
     (["show", "--db", "other.db", "r1"], 74, "other.db belongs to another program"),
-    (["resume", "r1"], 64, "resume r1"),
-    (["resume", "--db", "state.db", *APP, "r1"], 64, "resume r1"),
+    (["resume", "r1"], 64, "resume r1: give --app MODULE:NAME"),
+    (["resume", "--db", "state.db", *APP, "r1"], 64, "resume takes no --db; the Runner of --app"),
+    (["resume", "--app", "shop.py:runner", "r1"], 64, "write shop without .py"),
     (["resume", "--app", "shop", "r1"], 64, "use MODULE:NAME"),
-    (["resume", "--app", "nope:runner", "r1"], 65, "No module named 'nope'"),
+    (["resume", "--app", "nope:runner", "r1"], 65, "'nope'; run it in the folder of nope.py"),
+    (["resume", "--app", "needs:runner", "r1"], 65, "No module named 'nope'; mend it"),
     (["resume", "--app", "shop:nope", "r1"], 65, "nope in shop is no Runner"),
     (["resume", "--app", "shop:os", "r1"], 65, "os in shop is no Runner"),
     (["resume", "--app", "shop:act", "r1"], 65, "--app shop:act: act in shop is no Runner"),
     (["resume", "--app", "broken:runner", "r1"], 65, "--app broken:runner: ZeroDivisionError"),
     (["resume", "--app", "leaves:runner", "r1"], 65, "--app leaves:runner: SystemExit"),
     (["resume", *APP, "nobody"], 1, "no run 'nobody'"),
-    (["resolve", *APP, "r1", "fail"], 64, "resolve r1 fail"),
+    (["resolve", *APP, "r1", "fail"], 64, "resolve r1 fail: give --version N"),
+    (["resolve", *APP, "--version", "1", "r1"], 64, "resolve r1: give one of retry, confirm"),
     (["resolve", *APP, "--version", "x", "r1", "fail"], 64, "--version x: use 1 or more"),
     (["resolve", *APP, "--version", "1", "r1", "fail"], 65, "only a WAITING"),
 ]
@@ -378,6 +425,7 @@ def test_a_mistake_is_one_line_and_a_code(
 ) -> None:
     desk = desk_of("look_up")
     (desk.folder / "broken.py").write_text("1 / 0\n", "utf-8")
+    (desk.folder / "needs.py").write_text("import nope\n", "utf-8")
     (desk.folder / "leaves.py").write_text("raise SystemExit(0)\n", "utf-8")
     sqlite3.connect(desk.folder / "other.db").executescript("CREATE TABLE t (x)").connection.close()
     before = desk.shown(), sorted(path.name for path in desk.folder.glob("*.*"))

@@ -42,7 +42,7 @@ its outcome is unknown and its effect may exist.
 whether step model-2.tool-1 had its effect, nobody can say.
   16  bob took the lease, under epoch 4.
   17  The run was answered by ann at step model-2.tool-1: CONFIRM_STEP.
-  18  bob, epoch 4, began attempt 2 of step model-2.tool-1 (send).
+  18  bob, epoch 4, took the answer as attempt 2 of step model-2.tool-1 (send).
   19  Step model-2.tool-1 was confirmed by the application, without a call.
   20  bob, epoch 4, began attempt 1 of step model-3.
   21  Step model-3 finished, and its checkpoint is stored.

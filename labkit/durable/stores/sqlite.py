@@ -125,7 +125,8 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
                 why = f"run {run_id} is at version {run['version']}, not {version}; read it again"
                 raise errors.StaleRunVersionError(why)
             return run
-        raise errors.RunNotFoundError(f"no run {run_id!r:.80} in {self._path}; create it first")
+        why = f"no run {run_id!r:.80} in {self._path}: check the folder and the id"
+        raise errors.RunNotFoundError(why)
 
     def _held(self, hold: Hold, now: datetime) -> Row:
         """The run, if the writer may still write it. The version is looked at first."""
