@@ -55,7 +55,7 @@ def source_of(function: Callable[..., Any]) -> str:
 def _require_self_contained(function: Callable[..., Any], text: str) -> None:
     name = function.__name__
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise NotSelfContained(f"{name} is async; an agent calls a plain def")
+        raise NotSelfContained(f"{name} is async; leave the word out, a plain def is called here")
     if inspect.isgeneratorfunction(function):
         raise NotSelfContained(f"{name} has a yield; an agent takes what a return gives")
     if name.startswith("_"):

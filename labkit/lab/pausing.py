@@ -55,7 +55,11 @@ def pause_in(folder: Path, process: Process, timeout_s: float = TIMEOUT_S) -> No
     while not process.paused:
         if not process.alive:
             last = process.finish().output.strip().rpartition("\n")[2]
-            raise NotReady(f"process {process.number} ended before it could be paused: {last}")
+            raise NotReady(
+                f"process {process.number} ended before it could be paused: {last}. If a cell that "
+                "ran before has ended this run, go on from the last lab.begin or lab.fresh: it "
+                "gives a fresh folder"
+            )
         if time.monotonic() > end:
             raise NotReady(f"process {process.number} came to no call that waits: give AGENT_HOLD")
         if (gate := _entered(folder / GATE)) is None:

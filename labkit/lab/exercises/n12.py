@@ -324,7 +324,8 @@ def ex2(guard: Any, desk: Desk) -> Judgement:
         try:
             changed = _changed(guard, seen)
         except sqlite3.Error as error:
-            words = f"SQLite cannot read it: {error}. The columns are {', '.join(COLUMNS)}; what "
+            said = str(error).rstrip(".")
+            words = f"SQLite cannot read it: {said}. The columns are {', '.join(COLUMNS)}; what "
             return not_judged(f"{words}the writer gives is :{', :'.join(NAMES)}.", GUARDED)
         if fault := _fault(name, case, seen, changed):
             return broken(fault, GUARDED, seen.rows)
