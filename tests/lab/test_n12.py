@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from labkit import lab
+from labkit.lab.pausing import pause
+from labkit.lab.process import NotReady
 from labkit.lab.solutions import read_answers
 
 HELD = "run_id = :run_id AND lease_epoch = :epoch AND version = :version"
@@ -18,7 +20,7 @@ ODD_GUARDS: dict[str, tuple[Any, str, str]] = {
     "empty": ("", "not judged", "Your answer is empty"),
     "with WHERE": (f"WHERE {HELD}", "not judged", "SQLite cannot read it"),
     "a whole update": ("UPDATE runs SET version = 2", "not judged", "SQLite cannot read it"),
-    "a name nobody gives": ("run_id = :run", "not judged", ":run_id, :owner, :epoch"),
+    "a name nobody gives": ("run_id = :run", "not judged", ":run. The columns are run_id"),
     "a comment last": (f"{HELD} -- and no more", "broken", "five seconds after the end"),
     "all": ("TRUE", "broken", "changes another run too"),
     "nothing": ("FALSE", "broken", "your guard refuses the write"),
@@ -94,3 +96,10 @@ def test_a_guard_that_knows_the_cases_falls_to_the_real_zombie(
     judgement = lab.check("12.ex2", "run_id = :run_id AND :now < lease_expires_at")
     assert judgement.verdict == "broken"
     assert "A real ann, paused and woken: exit 0: done" in judgement.reason
+
+
+def test_a_cell_that_runs_twice_says_where_a_fresh_folder_comes_from() -> None:
+    lab.run("dispatch go pump")
+    late = lab.start("dispatch go pump", AGENT_HOLD="model-1")
+    with pytest.raises(NotReady, match=r"run pump is SUCCEEDED.*lab\.begin or lab\.fresh"):
+        pause(late)
