@@ -127,10 +127,17 @@ def test_the_crash_kit_says_what_the_comments_say(tmp_path: Path) -> None:
     said = 0
     for line in block.splitlines():
         if found := re.search(r": (held|broken)\b", line):
-            assert run(line, tmp_path).returncode == codes[found[1]], line
+            assert judged(line, tmp_path) == codes[found[1]], line
             said += 1
     assert said == 4
     assert [path.name for path in tmp_path.iterdir()] == ["steps.sh"]
+
+
+def judged(line: str, folder: Path) -> int:
+    """The exit code; 2, unknown, is tried again: a shell whose child was killed goes on for an
+    instant, so that the second kill of a pair can strike at another call."""
+    tries = (run(line, folder).returncode for _ in range(4))
+    return next((code for code in tries if code != 2), 2)
 
 
 def test_the_durable_run_waits_once_it_was_killed(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def sweep(
             on_end(verdict)
         return verdict
 
-    with ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:  # one waits while others work
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         try:
             return Report(len(planned), tuple(pool.map(one, planned)))
         except BaseException:  # Ctrl-C: the pool would wait for the trials that run
