@@ -190,8 +190,7 @@ class Runner:
         names = [step.name or "" for step in found.steps if step.step_id == run.waiting_step_id]
         is_there = self.registry.is_registered(*key)
         if not (is_there and all(map(self.registry.resolve(*key).tool, names))):
-            why = f"RETRY_STEP: {' '.join(key)} has no such tool in this process"
-            raise errors.ResolutionNotAllowedError(why)
+            raise errors.ResolutionNotAllowedError(f"RETRY_STEP: {' '.join(key)} has no such tool")
 
     async def _advance(self, run: RunSummary, change: Change | None, live: Broadcast) -> RunRecord:
         claim = Claim(run.run_id, self.owner, self._ttl, run.version)
