@@ -65,7 +65,9 @@ def lab_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.kill()
 
 
-@pytest.fixture(scope="session")
+# Playwright's loop runs in this thread for as long as the browser lives: no other package's tests
+# may then run a loop of their own, so it ends with this one.
+@pytest.fixture(scope="package")
 def browser(lab_url: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
