@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.errors import UsageError
+from labkit.durable import ToolEffect
+from labkit.errors import NotFound, UsageError
 from labkit.lab import runs
+from labkit.lab.scenarios import dispatch
 from labkit.lab.trials import POINTS, TASK
+from labkit.restart.plan import BUILT_IN, read_plan
 
-__all__ = ["AGENTS", "NOW", "Agent", "Place", "agent_called", "places"]
+__all__ = [
+    "AGENTS",
+    "DEFINITIONS",
+    "NOW",
+    "Agent",
+    "Place",
+    "agent_called",
+    "every_place",
+    "places",
+]
 
 NOW = "now"
 WINDOWS = ("before its attempt is stored", "before its call", "before its result is stored")
 BEGUN, STORED = "the attempt of ", " is stored"
+DEFINITIONS = ("notice", "dispatch")
+NON_IDEMPOTENT = ToolEffect.NON_IDEMPOTENT
+RUN = "the run"  # the column of what belongs to no step
 
 
 class Place(NamedTuple):
-    """One place to die. `at` is what AGENT_CRASH_AT takes: "after_effect:2", "boundary:6"."""
+    """One place to die. `at` is what AGENT_CRASH_AT takes: "after_effect:2", "boundary:6".
+
+    `waits`: a run that dies here waits for an answer, since an attempt of a NON_IDEMPOTENT effect
+    is stored, and no checkpoint.
+    """
 
     row: str
     column: str
     at: str
+    waits: bool = False
 
 
 class Agent(NamedTuple):
@@ -54,7 +73,7 @@ def _plan_files(folder: Path) -> list[str]:
 
 def _definitions(folder: Path) -> list[str]:
     """Of the agent in `dispatch`; it needs the notes, and to dispatch, who is on call."""
-    return ["notice", "dispatch"] if (folder / "input" / "on-call.txt").exists() else []
+    return list(DEFINITIONS) if (folder / "input" / "on-call.txt").exists() else []
 
 
 AGENTS: Mapping[str, Agent] = {
@@ -79,23 +98,54 @@ def agent_called(name: str) -> Agent:
 
 
 def places(agent: str, plan: str, folder: Path) -> list[Place]:
-    """Every place of the grid, row by row.
+    """The places of every step, row by row: three for each.
 
-    Of the restart agent: three crash points for each step of the plan. Of a durable run: three
-    windows for each step that a run nobody kills makes; it takes a second to find out.
+    Of the restart agent its crash points; of a durable run three windows of each step that a run
+    nobody kills makes; it takes a second to find out. Raises NotFound and BadInput for the plan.
+    """
+    every = every_place(agent, plan, folder)
+    return [place for place in every if place.row in (*POINTS, *WINDOWS)]
+
+
+def every_place(agent: str, plan: str, folder: Path, mutant: str = "") -> list[Place]:
+    """Those of `places`; of a durable run also those that belong to no step, and, of a `mutant`
+    that stores a result in more commits than one, those between them.
     """
     if agent_called(agent).name == "durable":
-        return _windows(plan)
-    steps = range(len(json.loads((folder / plan).read_text(encoding="utf-8"))["steps"]))
+        return list(_durable_places(plan, mutant))
+    if not (folder / plan).is_file():
+        raise NotFound(f"there is no plan {plan!r} in this folder")
+    steps = range(len(read_plan((folder / plan).read_bytes(), BUILT_IN)["steps"]))
     return [Place(point, f"step {idx}", f"{point}:{idx}") for point in POINTS for idx in steps]
 
 
 @cache
-def _windows(definition: str) -> list[Place]:
-    names = list(runs.places(definition)["before"])
-    begun = {n: name for n, name in enumerate(names) if name.startswith(BEGUN)}
-    return [
-        Place(window, name.removeprefix(BEGUN).removesuffix(STORED), f"boundary:{n + after}")
-        for after, window in enumerate(WINDOWS)
-        for n, name in begun.items()
-    ]
+def _durable_places(definition: str, mutant: str) -> list[Place]:
+    if definition not in dispatch.TURNS:
+        known = ", ".join(dispatch.TURNS)
+        raise UsageError(f"no definition is called {definition!r}; there are {known}")
+    with runs.Trials(mutant) as trials:
+        found = _named_places(list(trials.record(definition)))
+    rows = list(dict.fromkeys(place.row for place in found))  # in the order in which they come
+    return sorted(found, key=lambda place: rows.index(place.row))
+
+
+def _named_places(names: list[str]) -> list[Place]:
+    """Each boundary, by its name: what is about to happen there."""
+    found: list[Place] = []
+    step, waits = "", False
+    for number, name in enumerate(names):
+        before_result = f"the result of {step}{STORED}"
+        if name.startswith(BEGUN):
+            step, waits = name.removeprefix(BEGUN).removesuffix(STORED), False
+            row = WINDOWS[0]
+        elif step and name.startswith(before_result):
+            more = name.removeprefix(f"{before_result}, ")
+            row = WINDOWS[2] if name == before_result else f"before {more} of its result"
+        elif step and found[-1].row == WINDOWS[0]:
+            waits = dispatch.EFFECTS.get(name.removesuffix(" is called")) is NON_IDEMPOTENT
+            row = WINDOWS[1]
+        else:
+            step, waits, row = "", False, f"before {name}"
+        found.append(Place(row, step or RUN, f"boundary:{number}", waits))
+    return found
