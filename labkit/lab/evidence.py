@@ -41,13 +41,14 @@ def journal(folder: Folder) -> Journal:
     return Journal(folder.database)
 
 
-def timeline(folder: Folder, task: str, by: str) -> Timeline:
+def timeline(folder: Folder, task: str, by: str, style: str = "notebook") -> Timeline:
     """A journal cannot say that a process was killed or is alive. The lab can: it did it."""
     from labkit.journal import timeline
 
     killed = [run for each in folder.processes if each.killed for run in each.runs(task)]
     at_work = [run for each in folder.processes if each.alive for run in each.runs(task)]
-    return timeline(journal(folder), task, by=by, killed=killed, at_work=at_work)
+    found = journal(folder)
+    return timeline(found, task, by=by, style=style, killed=killed, at_work=at_work)
 
 
 def files(folder: Folder) -> list[str]:

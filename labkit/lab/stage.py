@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.errors import LabkitError, UsageError
-from labkit.lab import evidence, runs, verbs
-from labkit.lab.grid import NOW, Agent, agent_called
+from labkit.errors import LabkitError, StorageFault, UsageError
+from labkit.journal.reading import snapshot
+from labkit.lab import changes, evidence, runs, verbs
+from labkit.lab.grid import NOW, Agent, Place, agent_called, places
+from labkit.lab.pausing import GATE
 from labkit.lab.process import NotReady, Process, Result
 from labkit.lab.scenarios import dispatch
 
@@ -21,19 +23,36 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from labkit.journal.figure import Timeline
+    from labkit.lab.changes import Change
+    from labkit.lab.folder import Folder
 
-__all__ = ["ACTS", "Done", "Stage"]
+__all__ = ["ACTS", "NOWHERE", "Done", "Mark", "Stage"]
 
 ACTS = ("create", "run", "kill", "resume", "answer", "reset")
+NOWHERE = ""  # a place of `run`: nothing kills it
 LIMIT_S = 120.0  # a room that is left alone leaves no agent behind
+TAIL = 50  # events
 UNMADE, READY, AT_WORK, WAITS, OVER = "unmade", "ready", "at work", "waits", "over"
+UNREADABLE = "unreadable"
 POSSIBLE = {
     UNMADE: ("create", "reset"),
     READY: ("run", "resume", "reset"),
     AT_WORK: ("kill", "reset"),
-    WAITS: ("answer", "resume", "reset"),
+    WAITS: ("resume", "answer", "reset"),
     OVER: ("resume", "reset"),
+    UNREADABLE: ("reset",),
 }
+WORDS = {
+    UNMADE: "No {thing} is stored yet.",
+    READY: "The {thing} is stored as {status}. No process is at work.",
+    AT_WORK: "Process {number} is at work.",
+    WAITS: "The {thing} waits for an answer: was its message sent?",
+    OVER: "The {thing} is stored as {status}.",
+    UNREADABLE: "state.db is nothing that this agent can read; Reset gives a fresh folder.",
+}
+UNSEEN = "The process has ended. The room votes, then Reveal."
+THE_GATE = "from labkit.lab.pausing import pause\n\npause(process)  # in its call, the effect done"
+OLDER = "# This folder held a journal before these acts; after a reset they start from nothing."
 
 
 class Done(NamedTuple):
@@ -44,23 +63,51 @@ class Done(NamedTuple):
     said: str
 
 
+class Mark(NamedTuple):
+    """Differs from the one before as soon as there is something new to see."""
+
+    folder: str
+    last_seq: int
+    state: str
+    acts: int
+
+
 class Stage:
     """One agent with one plan, in the folder of the open notebook.
 
-    `agent` is "restart" or "durable", `plan` one of `plans(agent)`. Raises NotReady before
-    `lab.begin`, UsageError for what is not there.
+    `agent` is "restart" or "durable", `plan` one of `plans`, or else the first of them. Raises
+    NotReady before `lab.begin`, UsageError for what is not there.
     """
 
     def __init__(self, agent: str = "restart", plan: str = "", *, limit_s: float = LIMIT_S) -> None:
-        self.agent: Agent = agent_called(agent)
-        known = self.agent.plans(verbs.current_folder().path)
+        self._limit_s = limit_s
+        self._settle(verbs.current_folder())
+        self._choose(agent, plan)
+
+    def _choose(self, agent: str, plan: str) -> None:
+        chosen = agent_called(agent)
+        known = chosen.plans(self._folder.path)
         if not known:
             raise UsageError(f"this folder holds no plan of the {agent} agent")
         if plan and plan not in known:
             raise UsageError(f"no plan is called {plan!r}; this folder has {', '.join(known)}")
+        self.agent: Agent = chosen
         self.plan = plan or known[0]
+
+    def _settle(self, folder: Folder) -> None:
+        self._home = folder
+        self.acts: list[Done] = []
         self.process: Process | None = None
-        self._limit_s, self._began_s = limit_s, 0.0
+        self._began_s, self._held, self._is_noted = 0.0, False, True
+        self._is_older = folder.database.exists()
+        self._before = changes.State(0, {})
+
+    @property
+    def _folder(self) -> Folder:
+        """That of the notebook. After a `lab.fresh` in a cell, what was begun here is over."""
+        if (folder := verbs.current_folder()) is not self._home:
+            self._settle(folder)
+        return folder
 
     # What can be done.
 
@@ -68,9 +115,9 @@ class Stage:
         """The task, or the durable run, is stored; nothing of it is done."""
         return self._run("create", self.agent.create.format(plan=self.plan))
 
-    def run(self, at: str = "") -> Done:
-        """Starts a process. `at` is a place of `grid.places`, where it is killed; "now" makes it
-        slow, or wait in its effect, so that somebody can kill it; "" lets it run to its end."""
+    def run(self, at: str = NOWHERE) -> Done:
+        """Starts a process. `at` is a place of `places`, where it is killed; NOW makes it slow,
+        or wait in its effect, so that somebody can kill it; NOWHERE lets it run to its end."""
         return self._start("run", self.agent.slow if at == NOW else self.agent.killed_at(at))
 
     def resume(self) -> Done:
@@ -78,15 +125,20 @@ class Stage:
         return self._start("resume", {})
 
     def kill(self) -> Done:
-        """SIGKILL, now. Raises NotReady if nothing runs."""
+        """SIGKILL, now. Raises NotReady if nothing runs.
+
+        Its code waits for the last event that the process has stored, then kills it.
+        """
         if self.process is None:
             raise NotReady("no process was started here; press Run first")
+        if not self.process.alive:
+            raise NotReady(f"process {self.process.number} has ended already")
         with redirect_stdout(io.StringIO()) as said:
             verbs.kill(self.process)
-        return Done("kill", "lab.kill(process)", said.getvalue())
+        return self._note(Done("kill", self._how_it_was_killed(), said.getvalue()))
 
     def answer(self, answer: str) -> Done:
-        """Resolves a durable run that waits, by one of `dispatch.RESOLUTIONS`."""
+        """Resolves a durable run that waits, by one of `answers`."""
         if answer not in self.answers:
             known = ", ".join(self.answers) or "none: a task of the restart agent never waits"
             raise UsageError(f"{answer!r} is no answer; use one of {known}")
@@ -94,23 +146,52 @@ class Stage:
 
     def reset(self) -> Done:
         """Ends what runs here; a fresh folder with the same notes, and no journal."""
-        self.process = None
         with redirect_stdout(io.StringIO()) as said:
+            if self.is_at_work:
+                print("The process that was at work was killed.")
             verbs.fresh("stage")
+        self._settle(verbs.current_folder())
         return Done("reset", 'lab.fresh("stage")', said.getvalue())
+
+    def use(self, agent: str, plan: str = "") -> Done | None:
+        """Another agent, or another plan. Where the folder has been used, it is a reset too."""
+        self._choose(agent, plan)
+        is_used = bool(self.acts) or self.is_at_work or self._folder.database.exists()
+        return self.reset() if is_used else None
+
+    def close(self) -> None:
+        """Kills what runs here. A second call does nothing."""
+        if self.process is not None:
+            self.process.close()
+
+    # How it stands.
 
     @property
     def answers(self) -> tuple[str, ...]:
         return tuple(dispatch.RESOLUTIONS) if self.agent.name == "durable" else ()
 
-    # How it stands.
+    @property
+    def plans(self) -> list[str]:
+        return self.agent.plans(self._folder.path)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where `run` can be killed. For a durable run it takes a second, the first time."""
+        return places(self.agent.name, self.plan, self._folder.path)
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._folder is self._home and self.process is not None and self.process.alive
 
     @property
     def state(self) -> str:
-        """One of: unmade, ready, at work, waits, over."""
-        if self.process and self.process.alive:
+        """One of: unmade, ready, at work, waits, over, unreadable."""
+        if self.is_at_work:
             return AT_WORK
-        status = self.status
+        try:
+            status = self.status
+        except (LabkitError, StorageFault):
+            return UNREADABLE
         if not status:
             return UNMADE
         if status == "WAITING":
@@ -120,59 +201,159 @@ class Stage:
     @property
     def status(self) -> str:
         """What the database says of the task or the run; "" while there is none."""
-        folder = verbs.current_folder()
-        if not folder.database.exists():
+        if not self._folder.database.exists():
             return ""
-        found = evidence.journal(folder).sql(self.agent.status, (self.agent.task,))
+        found = evidence.journal(self._folder).sql(self.agent.status, (self.agent.task,))
         return str(found.iloc[0, 0]) if len(found) else ""
 
     @property
     def possible(self) -> tuple[str, ...]:
         """The acts that make sense now, in the order of ACTS."""
-        return tuple(act for act in ACTS if act in POSSIBLE[self.state])
+        return POSSIBLE[self.state]
+
+    @property
+    def possible_unseen(self) -> tuple[str, ...]:
+        """Those of them that are the same however the last process ended: they give nothing
+        away."""
+        if (state := self.state) in (UNMADE, AT_WORK) or not self.has_started:
+            return POSSIBLE[state]
+        return ("resume", "reset")
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a process was started in this folder, so that there is an outcome to guess."""
+        return self._folder is self._home and self.process is not None
+
+    @property
+    def words(self) -> str:
+        """How it stands, and how the last process ended, in a line."""
+        thing = "task" if self.agent.name == "restart" else "run"
+        ended, state = self.ended(), self.state  # in this order: a process may end here
+        number = self.process.number if self.process else 0
+        status = self.status if state in (READY, OVER) else ""
+        words = WORDS[state].format(thing=thing, status=status, number=number)
+        return f"Process {number}: {ended}. {words}" if ended else words
+
+    @property
+    def words_unseen(self) -> str:
+        """`words` without what the room is to guess."""
+        return UNSEEN if self.has_started and not self.is_at_work else self.words
+
+    @property
+    def mark(self) -> Mark:
+        """Cheap: it is looked at ten times a second. Raises StorageFault."""
+        state, seq, database = self.state, 0, self._folder.database
+        if state not in (UNMADE, UNREADABLE) and database.exists():
+            with snapshot(str(database)) as reader:
+                seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else 0
+        return Mark(str(self._folder.path), seq or 0, state, len(self.acts))
 
     def ended(self) -> Result | None:
         """How the last process ended; None while it runs, or was never started.
 
         It is ended here if it has run for longer than `limit_s`.
         """
-        if self.process is None:
+        if self._folder is not self._home or self.process is None:
             return None
         if self.process.alive:
             if time.monotonic() < self._began_s + self._limit_s:
                 return None
             self.process.close()
-        return self.process.finish()
+            self._note(Done("kill", self._how_it_was_killed(), "It was left alone for too long."))
+        result = self.process.finish()
+        if not self._is_noted:
+            self._note(Done("finish", "process.finish()", result.output))
+        return result
 
     # What one sees.
 
-    def timeline(self) -> Timeline:
+    def tail(self, rows: int = TAIL) -> pd.DataFrame:
+        """The last events of the journal, the latest first. Raises NotReady while there is none."""
+        columns = "seq, kind, owner, step, attempt, data"
+        query = f"SELECT {columns} FROM journal ORDER BY seq DESC LIMIT {rows}"
+        return evidence.journal(self._folder).sql(query)
+
+    def timeline(self, style: str = "notebook") -> Timeline:
         """Raises NotReady while there is no journal, UnknownTask while it holds no task."""
-        return verbs.timeline(self.agent.task)
+        return evidence.timeline(self._folder, self.agent.task, "order", style)
 
     def artifacts(self) -> pd.DataFrame:
         """What left the agent: the reports, or the messages that were sent."""
         return verbs.reports() if self.agent.name == "restart" else runs.outbox()
 
-    def outcome(self) -> str:
-        """In the words that a room votes on: "1 report", "2 messages", "waits, 1 message"."""
+    def changes(self) -> list[Change]:
+        """What is stored since the last create, run, resume or answer began."""
+        return changes.changes(self._folder.database, self._before)
+
+    def effects(self) -> str:
+        """What left the agent, in words: "1 report", "0 messages"."""
         number = len(self.artifacts())
-        words = f"{number} {self.agent.effect}{'' if number == 1 else 's'}"
-        return f"waits, {words}" if self.state == WAITS else words
+        return f"{number} {self.agent.effect}{'' if number == 1 else 's'}"
+
+    def outcome(self) -> str:
+        """In the words that a room votes on: "1 report", "2 messages", "waits, 1 message".
+
+        Raises NotReady while a process is at work: what comes of it is not known yet.
+        """
+        if self.is_at_work:
+            raise NotReady("a process is at work; its outcome is known when it has ended")
+        return f"waits, {self.effects()}" if self.state == WAITS else self.effects()
+
+    @property
+    def code(self) -> str:
+        """The first cell of a fresh notebook that does again what was done here, since the folder
+        was fresh, and comes to the same journal."""
+        begin = f'lab.begin("{verbs.current_notebook().notebook.number}")'
+        first = ["from labkit import lab\n", *([OLDER] if self._is_older else []), begin]
+        return "\n".join([*first, *(done.code for done in self.acts)])
+
+    # How it is done.
 
     def _run(self, act: str, command: str) -> Done:
+        self._remember()
         with redirect_stdout(io.StringIO()) as said:
             result = verbs.run(command)
         if result.code not in (0, 4):
             raise LabkitError(said.getvalue().strip().rpartition("\n")[2])
-        return Done(act, f'lab.run("{command}")', said.getvalue())
+        return self._note(Done(act, f'lab.run("{command}")', said.getvalue()))
 
     def _start(self, act: str, settings: dict[str, str]) -> Done:
-        if self.process and self.process.alive:
+        if self.is_at_work and self.process:
             raise NotReady(f"process {self.process.number} is at work; kill it, or wait")
+        self.ended()  # noted before what comes after it
+        self._remember()
         command = self.agent.run.format(plan=self.plan)
         with redirect_stdout(io.StringIO()) as said:
             self.process = verbs.start(command, **settings)
-        self._began_s = time.monotonic()
+        self._began_s, self._held = time.monotonic(), "AGENT_HOLD" in settings
         given = "".join(f', {name}="{value}"' for name, value in settings.items())
-        return Done(act, f'process = lab.start("{command}"{given})', said.getvalue())
+        code = f'process = lab.start("{command}"{given})'
+        noted = self._note(Done(act, code, said.getvalue()))
+        self._is_noted = False  # how it ends
+        return noted
+
+    def _remember(self) -> None:
+        self._before = changes.state(self._folder.database)
+
+    def _note(self, done: Done) -> Done:
+        self.acts.append(done)
+        self._is_noted = True
+        return done
+
+    def _how_it_was_killed(self) -> str:
+        if self._held and (self._folder.path / GATE).exists():
+            return f"{THE_GATE}\nlab.kill(process)"
+        if not (found := self._last_event()):
+            return "lab.kill(process)"
+        kind, step_idx = found
+        of_step = "" if step_idx is None else f", {step_idx}"
+        return f'lab.wait_for(process, "{kind}"{of_step})\nlab.kill(process)'
+
+    def _last_event(self) -> tuple[str, int | None] | None:
+        """The last one since the process began: its kind and its step."""
+        last = "SELECT kind, step_idx FROM journal WHERE seq > ? ORDER BY seq DESC LIMIT 1"
+        # It is killed already: a database that went meanwhile must not hide that.
+        with suppress(LabkitError, StorageFault), snapshot(str(self._folder.database)) as reader:
+            if reader.has_journal:
+                return next(reader.tuples(last, (self._before.last_seq,)), None)
+        return None

@@ -10,18 +10,40 @@ from labkit.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OUTCOMES", "tabulate"]
+__all__ = ["OUTCOMES", "Ballot", "tabulate"]
 
 # In the words of `Stage.outcome`.
 OUTCOMES = {
     "restart": ("0 reports", "1 report", "2 reports"),
     "durable": ("waits, 0 messages", "waits, 1 message", "1 message", "2 messages"),
 }
+YES, NO = "this", "-"
+
+
+class Ballot:
+    """Whether the outcome is hidden: from an act on, until the room has voted."""
+
+    def __init__(self) -> None:
+        self.is_on = self.is_hidden = False
+
+    def turn(self, is_on: bool) -> None:
+        """Predictions are asked for from now on, or no more. What can be seen now is hidden."""
+        self.is_on = self.is_hidden = is_on
+
+    def open(self) -> None:
+        """A new act, so a new vote."""
+        self.is_hidden = self.is_on
+
+    def reveal(self, votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
+        """The votes beside the outcome, which is hidden no more. Raises what `tabulate` raises."""
+        table = tabulate(votes, outcome)
+        self.is_hidden = False
+        return table
 
 
 def tabulate(votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
-    """One row for each answer: its votes, and whether it came so. An outcome that nobody could
-    vote for gets a row of its own.
+    """One row for each answer: its votes, and in a word which one came. An outcome that nobody
+    could vote for gets a row of its own.
 
     Raises UsageError for a number below 0, and where nobody has voted.
     """
@@ -29,7 +51,6 @@ def tabulate(votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
 
     if any(number < 0 for number in votes.values()) or not sum(votes.values()):
         raise UsageError("nobody has voted; count the hands for each answer first")
-    rows = [(answer, number, answer == outcome) for answer, number in votes.items()]
-    if outcome not in votes:
-        rows.append((outcome, 0, True))
-    return pd.DataFrame(rows, columns=["answer", "votes", "came so"]).set_index("answer")
+    every = {**votes, outcome: votes.get(outcome, 0)}
+    rows = [(answer, number, YES if answer == outcome else NO) for answer, number in every.items()]
+    return pd.DataFrame(rows, columns=["answer", "votes", "came"]).set_index("answer")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__: list[str] = []
+__all__ = ["Instructor"]
 
-_HOMES: dict[str, str] = {}  # a panel's class, and the module it is in
+_HOMES = {"Instructor": "instructor"}  # a panel's class, and the module it is in
 
 
 def __getattr__(name: str) -> Any:

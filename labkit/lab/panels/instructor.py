@@ -1,0 +1,372 @@
+"""The instructor's panel: an agent before a room, killed by one click; what survives is seen.
+
+Each control is found by its CSS class, and by its description:
+
+    .labkit-instructor      the panel          .labkit-agent     restart, durable (two buttons)
+    .labkit-plan            Plan (a list)      .labkit-place     a place of the grid: its text is
+    .labkit-create          Create                               what AGENT_CRASH_AT takes, as
+    .labkit-run             Run                                  "after_effect:2"; and "now", and
+    .labkit-kill            Kill                                 "nowhere"
+    .labkit-resume          Resume             .labkit-answers   which answer (a list)
+    .labkit-reset           Reset              .labkit-answer    Answer
+    .labkit-predict         Predict            .labkit-vote      votes for the answer that it names
+    .labkit-reveal          Reveal             .labkit-result    the votes beside the outcome
+    .labkit-room-switch     Room               .labkit-pages     Journal, Artifacts, What changed,
+    .labkit-status          how it stands                        Code (four buttons)
+    .labkit-chosen          where Run dies     .labkit-effects   what left the agent, in words
+    .labkit-timeline        the picture        .labkit-tail, .labkit-artifacts, .labkit-changes,
+    .labkit-code            the last act       .labkit-script    what the four pages show
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ipywidgets import (
+    HTML,
+    BoundedIntText,
+    Dropdown,
+    GridBox,
+    HBox,
+    ToggleButton,
+    ToggleButtons,
+    VBox,
+)
+
+from labkit.errors import UnknownTask
+from labkit.lab.grid import AGENTS, NOW, Place
+from labkit.lab.panels.parts import (
+    AS_WIDE_AS_IT_IS,
+    Panel,
+    Tabs,
+    block,
+    button,
+    inline,
+    picture,
+    row,
+    table,
+)
+from labkit.lab.process import NotReady
+from labkit.lab.stage import NOWHERE, Done, Mark, Stage
+from labkit.lab.votes import OUTCOMES, Ballot
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Instructor"]
+
+SENTENCE = "The instructor's panel: create, run, kill and resume an agent, and see what survives."
+HIDDEN = "<p>Hidden until the room has voted.</p>"
+NOTHING = "<p>Nothing yet.</p>"
+ELSEWHERE = {NOW: "now", NOWHERE: "nowhere"}
+TOOLTIPS = {
+    "create": "Stores the task or the run; nothing of it is done",
+    "run": "Starts a process, which dies at the chosen place",
+    "kill": "SIGKILL, now",
+    "resume": "Starts a process that nothing kills",
+    "answer": "Resolves the run that waits",
+    "reset": "Ends what runs; a fresh folder, no journal",
+}
+
+
+class Instructor(Panel):
+    """An agent, its acts, and what they leave, for a room. Shown as the last line of a cell.
+
+    `agent` is "restart" or "durable", `plan` one of its plans in the folder of the notebook. Raises
+    NotReady before `lab.begin`, UsageError for what is not there.
+    """
+
+    def __init__(self, agent: str = "restart", plan: str = "") -> None:
+        self.stage = Stage(agent, plan)
+        self.ballot = Ballot()
+        super().__init__("instructor", SENTENCE)
+        self._seen: Mark | None = None
+        self._is_filling = False
+        self._make_choices()
+        self._make_acts()
+        self._make_views()
+        self._arrange()
+        self._listen()
+        self._refill()
+        self.refresh()
+
+    # Widgets.
+
+    def _make_choices(self) -> None:
+        self.agent = ToggleButtons(
+            options=list(AGENTS), value=self.stage.agent.name, description="Agent",
+            style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
+        ).add_class("labkit-agent")  # fmt: skip
+        self.plan = Dropdown(
+            description="Plan", style=AS_WIDE_AS_IT_IS, layout={"width": "auto"}
+        ).add_class("labkit-plan")
+        self.places = Places()
+        self.predict = ToggleButton(
+            description="Predict", tooltip="Hides the outcome until the room has voted",
+            layout={"width": "auto"},
+        ).add_class("labkit-predict")  # fmt: skip
+
+    def _make_acts(self) -> None:
+        self.buttons = {
+            act: button(act.capitalize(), tooltip, f"labkit-{act}")
+            for act, tooltip in TOOLTIPS.items()
+        }
+        self.answers = Dropdown(
+            description="with", style=AS_WIDE_AS_IT_IS, layout={"width": "auto"},
+            tooltip="Which answer the run gets",
+        ).add_class("labkit-answers")  # fmt: skip
+
+    def _make_views(self) -> None:
+        self.effects, self.timeline, self.result = (
+            HTML().add_class(f"labkit-{name}") for name in ("effects", "timeline", "result")
+        )
+        self.votes = VBox()
+        self.reveal = button("Reveal", "Shows what came, beside the votes", "labkit-reveal")
+        self.pages = {
+            "Journal": HTML().add_class("labkit-tail"),
+            "Artifacts": HTML().add_class("labkit-artifacts"),
+            "What changed": HTML().add_class("labkit-changes"),
+            "Code": HTML().add_class("labkit-script"),
+        }
+        self.tabs = Tabs("Show", self.pages, "labkit-pages")
+
+    def _arrange(self) -> None:
+        choices = row(self.agent, self.plan, self.predict, self.room)
+        of_acts = [self.buttons[act] for act in ("create", "run", "kill", "resume", "reset")]
+        acts = row(*of_acts, self.buttons["answer"], self.answers)
+        self.poll = VBox([self.votes, self.reveal, self.result])
+        left = VBox([self.places.root], layout={"flex": "0 0 auto"})
+        right = VBox(
+            [self.effects, self.poll, self.timeline], layout={"flex": "1 1 0", "min_width": "0"}
+        )
+        between = HBox([left, right]).add_class("labkit-middle")
+        top = HBox([choices, acts]).add_class("labkit-top")
+        self.fill(HTML(_CSS), top, self.status, self.code, between, self.tabs.root)
+        # What `fill` puts last stands above here: on one screen, before the room looks elsewhere.
+        self.root.children = self.root.children[:-2]
+
+    def _listen(self) -> None:
+        acts: dict[str, Callable[[], Done]] = {
+            "create": self.stage.create,
+            "run": lambda: self.stage.run(self.places.at),
+            "kill": self.stage.kill,
+            "resume": self.stage.resume,
+            "answer": lambda: self.stage.answer(self.answers.value),
+            "reset": self.stage.reset,
+        }
+        for name, act in acts.items():
+            self.on(self.buttons[name], lambda act=act: self._act(act))
+        self.on(self.agent, lambda name: self._use(name, ""))
+        self.on(self.plan, lambda name: self._use(self.stage.agent.name, name))
+        self.on(self.predict, self._turn)
+        self.on(self.reveal, self._reveal)
+        self.on(self.tabs.buttons, lambda _: self.tabs.turn())
+
+    # What a control does.
+
+    def _act(self, act: Callable[[], Done]) -> None:
+        try:
+            done = act()
+            self.ballot.open()
+            self._show_last(done)
+        finally:  # an error takes the place of the words, and everything else is as it is
+            self.refresh()
+            self.watch()
+
+    def _use(self, agent: str, plan: str) -> None:
+        if self._is_filling:
+            return
+        done = self.stage.use(agent, plan)
+        self._refill()
+        self.refresh()
+        if done:
+            self._show_last(done)
+            self.say(f"{agent}, {self.stage.plan}: {done.said.replace(chr(10), ' ')}")
+
+    def _turn(self, is_on: bool) -> None:
+        self.ballot.turn(is_on)
+        self.refresh()
+
+    def _reveal(self) -> None:
+        votes = {box.description: box.value for box in self.votes.children}
+        came = self.ballot.reveal(votes, self.stage.outcome())
+        self.result.value = _table(came.reset_index(), "votes")
+        self.refresh()
+
+    # What is shown.
+
+    def look(self) -> bool:
+        """Notices what is new; False when nothing is at work any more."""
+        is_at_work = self.stage.is_at_work  # before the look: what came last is still shown
+        self.attempt(self._look)
+        return is_at_work
+
+    def _look(self) -> None:
+        self.stage.ended()
+        if self.stage.mark != self._seen:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Shows how it stands now. The picture comes first: the room waits for it."""
+        self._enable()
+        is_hidden = self.ballot.is_hidden
+        self.say(self.stage.words_unseen if is_hidden else self.stage.words)
+        mark = self.stage.mark
+        self._draw(is_hidden)
+        self._fill_pages(is_hidden)
+        self._seen = mark
+
+    def redraw(self) -> None:
+        self.refresh()
+
+    def _enable(self) -> None:
+        is_hidden = self.ballot.is_hidden
+        possible = self.stage.possible_unseen if is_hidden else self.stage.possible
+        for act, control in self.buttons.items():
+            control.disabled = act not in possible
+        self.answers.disabled = "answer" not in possible
+        for control in (self.buttons["answer"], self.answers):
+            _show(control, bool(self.stage.answers))
+        self.reveal.disabled = not is_hidden or not self.stage.has_started
+        _show(self.poll, self.ballot.is_on)
+        _show(self.votes, is_hidden)
+        _show(self.reveal, is_hidden)
+        _show(self.result, not is_hidden)
+
+    def _draw(self, is_hidden: bool) -> None:
+        if is_hidden:
+            self.effects.value, self.timeline.value = HIDDEN, ""
+            return
+        self.effects.value = f"Left outside: <b>{inline(self.stage.effects())}</b>"
+        try:
+            drawn = self.stage.timeline(self.style)
+        except (NotReady, UnknownTask):
+            self.timeline.value = "<p>There is no timeline yet: nothing is stored.</p>"
+        else:
+            self.timeline.value = picture(drawn.png(), drawn.summary)
+
+    def _fill_pages(self, is_hidden: bool) -> None:
+        self.pages["Code"].value = block(self.stage.code, "code of every act so far")
+        if is_hidden:
+            for name in ("Journal", "Artifacts", "What changed"):
+                self.pages[name].value = HIDDEN
+            return
+        self.pages["Artifacts"].value = _table(self.stage.artifacts(), "artifacts")
+        self.pages["What changed"].value = self._changes()
+        try:
+            self.pages["Journal"].value = _table(self.stage.tail(), "journal, latest first")
+        except NotReady:
+            self.pages["Journal"].value = NOTHING
+
+    def _changes(self) -> str:
+        found = self.stage.changes()
+        shown = (
+            block(each.sql, f"query of {each.table}")
+            + _table(each.rows, f"changes of {each.table}")
+            for each in found
+        )
+        return "".join(shown) or NOTHING
+
+    def _show_last(self, done: Done) -> None:
+        self.code.value = f"<code>{inline(done.code.splitlines()[-1])}</code>"
+
+    def _refill(self) -> None:
+        """The controls that differ by agent and plan."""
+        stage, self._is_filling = self.stage, True
+        try:
+            self.agent.value = stage.agent.name
+            self.plan.options, self.plan.value = stage.plans, stage.plan
+            self.answers.options = stage.answers
+            self.places.fill(stage.places)
+        finally:
+            self._is_filling = False
+        self.votes.children = [_vote(answer) for answer in OUTCOMES[stage.agent.name]]
+        self.code.value = ""
+
+    def close(self) -> None:
+        """Kills what runs, and takes the widgets away."""
+        self.stage.close()
+        super().close()
+
+
+class Places:
+    """The grid: a line for each step, a button for each place to die in it; one is pressed."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+        self.chosen = HTML().add_class("labkit-chosen")
+        self.grid = GridBox().add_class("labkit-grid")
+        self.others = row(*(self._button(at, name) for at, name in ELSEWHERE.items()))
+        self.root = VBox([self.grid, self.others, self.chosen])
+        self._press(NOW)
+
+    def fill(self, places: list[Place]) -> None:
+        """Shows these places; of the one that was pressed nothing is kept."""
+        points = list(dict.fromkeys(place.row for place in places))
+        steps = list(dict.fromkeys(place.column for place in places))
+        found = {(place.row, place.column): place for place in places}
+        cells: list[Any] = [HTML(), *(_heading(point) for point in points)]
+        for step in steps:
+            cells.append(_heading(step))
+            cells += [self._button_of(found[point, step]) for point in points]
+        self.grid.layout.grid_template_columns = f"auto repeat({len(points)}, auto)"
+        self.grid.children = cells
+        self._press(NOW)
+
+    def _button_of(self, place: Place) -> ToggleButton:
+        return self._button(place.at, place.at, f"Run dies at {place.column}, {place.row}")
+
+    def _button(self, at: str, name: str, tooltip: str = "") -> ToggleButton:
+        made = ToggleButton(description=name, tooltip=tooltip, layout={"width": "auto"})
+        made.at = at
+        made.observe(lambda change: self._turned(at, change["new"]), "value")
+        return made.add_class("labkit-place")
+
+    def _turned(self, at: str, is_pressed: bool) -> None:
+        if is_pressed or at == self.at:  # a second press lets none be without a place
+            self._press(at)
+
+    def _press(self, at: str) -> None:
+        self.at = at
+        for each in (*self.grid.children, *self.others.children):
+            if isinstance(each, ToggleButton):
+                each.value = each.at == at
+        self.chosen.value = _in_words(at)
+
+
+def _in_words(at: str) -> str:
+    if at == NOW:
+        return "Run works slowly, until you press Kill."
+    return f"Run is killed at <b>{inline(at)}</b>." if at else "Run is not killed."
+
+
+def _heading(text: str) -> HTML:
+    return HTML(inline(text)).add_class("labkit-heading")
+
+
+def _vote(answer: str) -> BoundedIntText:
+    made = BoundedIntText(
+        description=answer, min=0, max=9999, style={"description_width": "11em"},
+        layout={"width": "17em"},
+    )  # fmt: skip
+    return made.add_class("labkit-vote")
+
+
+def _table(rows: pd.DataFrame, label: str) -> str:
+    known = rows.astype(object).where(rows.notna(), None)
+    return table(list(rows.columns), known.itertuples(index=False), label)
+
+
+def _show(widget: Any, is_shown: bool) -> None:
+    widget.layout.display = "" if is_shown else "none"
+
+
+_CSS = """<style>
+.labkit-instructor .labkit-top { flex-flow: row wrap; }
+.labkit-instructor .labkit-middle { align-items: flex-start; }
+.labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; }
+.labkit-instructor .labkit-place.mod-active { font-weight: 700;
+  outline: 2px solid var(--jp-ui-font-color1); outline-offset: -3px; }
+.labkit-instructor .labkit-script pre { user-select: all; }
+</style>"""
