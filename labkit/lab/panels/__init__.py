@@ -11,9 +11,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Instructor"]
+__all__ = ["Instructor", "Matrix"]
 
-_HOMES = {"Instructor": "instructor"}  # a panel's class, and the module it is in
+_HOMES = {
+    "Instructor": "instructor",
+    "Matrix": "matrix",
+}  # a panel's class, and the module it is in
 
 
 def __getattr__(name: str) -> Any:
