@@ -2,7 +2,8 @@
 
 Read in this order: `reading` (rows), `fold` (what the events alone say), `verdicts` and `laws` (the
 promises judged), `run_rows` and `run_laws` (the same of durable runs), `frames` (the `Journal`),
-`story`, `chart` (what a timeline shows), `figure` and `text` (the two that draw it).
+`story`, `chart` (what a timeline shows), `figure` and `text` (the two that draw it); `explore` and
+`starters` (what the journal explorer asks).
 
 The names below load on first use: `labkit journal copy` needs neither pandas nor matplotlib, and a
 thousand trials that only ask for the laws need neither.

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from labkit.errors import LabkitError, UsageError
 from labkit.journal.fold import Attempt, Lane, fold, lanes, pair, split_owner
 from labkit.journal.reading import (
     Event,
+    Reader,
     plain,
     read_events,
     read_steps,
@@ -25,7 +27,7 @@ from labkit.journal.reading import (
 
 __all__ = [
     "AT_WORK", "ENDINGS", "EPOCH", "KILLED", "MAX_LANES", "OUTCOMES", "WITHOUT_ENTRY", "Bar",
-    "Chart", "Mark", "Source", "make_chart", "read_chart",
+    "Chart", "Mark", "Source", "make_chart", "path_of", "read_chart",
 ]  # fmt: skip
 
 MAX_LANES = 1000
@@ -139,19 +141,39 @@ def read_chart(
     *,
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
+    until: int | None = None,
 ) -> Chart:
-    """The chart of one task, from one snapshot.
+    """The chart of one task, from one snapshot; with `until`, as it stood after that seq.
 
     A journal cannot say that a process was killed, or that it is alive: whoever started it can, by
-    the run ids in `killed` and `at_work`. Raises UnknownTask, and what `snapshot` raises.
+    the run ids in `killed` and `at_work`. About an earlier moment the journal itself can: an owner
+    with a later entry was at work. Raises UnknownTask, UsageError where the task begins after
+    `until`, and what `snapshot` raises.
     """
-    path = source if isinstance(source, (str, os.PathLike)) else source.path
-    with snapshot(os.fspath(path)) as reader:
-        events = list(read_events(reader, task))
+    with snapshot(path_of(source)) as reader:
+        events = list(read_events(reader, task, until=until))
         if not events:
-            raise unknown_task(reader, task)
+            raise _no_events(reader, task, until)
         deduplicated = {step.idx for step in read_steps(reader, task) if step.deduplicated}
-    return make_chart(events, deduplicated, killed, at_work)
+        later = set() if until is None else _owners_after(reader, task, until)
+    return make_chart(events, deduplicated, {*killed} - later, {*at_work} | later)
+
+
+def path_of(source: Source) -> str:
+    """The path of a journal, or the path itself."""
+    return os.fspath(source if isinstance(source, (str, os.PathLike)) else source.path)
+
+
+def _no_events(reader: Reader, task: str, until: int | None) -> LabkitError:
+    first = next((event.seq for event in read_events(reader, task)), None)
+    if until is None or first is None:
+        return unknown_task(reader, task)
+    return UsageError(f"{plain(task)!r} has no event up to seq {until}: it begins with seq {first}")
+
+
+def _owners_after(reader: Reader, task: str, seq: int) -> set[str]:
+    query = "SELECT DISTINCT owner FROM journal WHERE task_id = ? AND seq > ? AND owner NOT NULL"
+    return {owner for (owner,) in reader.tuples(query, (task, seq))}
 
 
 def make_chart(

@@ -17,12 +17,15 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image  # matplotlib brings it
 
 from labkit.errors import UsageError
 from labkit.journal.chart import Chart, Source, read_chart
 from labkit.journal.painter import SIZES, paint
 
 __all__ = ["Timeline", "draw", "timeline", "timeline_table"]
+
+COLOURS = 64
 
 
 class Timeline(Figure):
@@ -56,6 +59,14 @@ class Timeline(Figure):
         self.savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
 
+    def small_png(self) -> bytes:
+        """The same picture in 64 colours, in about a third of the bytes: for a panel, which sends
+        a new one at each change."""
+        image = Image.open(io.BytesIO(self.png())).convert("RGB")
+        file = io.BytesIO()
+        image.quantize(COLOURS, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+        return file.getvalue()
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes PNG or SVG, by the ending of the name. Raises UsageError for another ending."""
         ending = os.path.splitext(os.fspath(path))[1].lower()
@@ -77,6 +88,7 @@ def timeline(
     dark: bool = False,
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
+    until: int | None = None,
 ) -> Timeline:
     """One lane for each run, a bar for each attempt, marks for recovery, error, deduplication and
     the run's end.
@@ -84,12 +96,13 @@ def timeline(
     `by` is "order" (of the entries) or "time" (seconds since the task's first entry). `style` is
     "notebook", or "room" for a projector. The background is white unless `dark`: a stored image
     cannot know the reader's theme. A run whose last entry is not an end "ended without an entry";
-    "killed" and "at work" are what the caller knows, by run ids. At most 1,000 lanes, and a
-    sentence that says so. Raises UnknownTask, and UsageError for an unknown `by` or `style`.
+    "killed" and "at work" are what the caller knows, by run ids. With `until` it is the picture as
+    it was after that seq. At most 1,000 lanes, and a sentence that says so. Raises UnknownTask, and
+    UsageError for an unknown `by` or `style`, or a task that begins after `until`.
     """
     _require("by", by, ("order", "time"))
     _require("style", style, SIZES)
-    chart = read_chart(journal, task, killed=killed, at_work=at_work)
+    chart = read_chart(journal, task, killed=killed, at_work=at_work, until=until)
     return draw(chart, by=by, style=style, dark=dark)
 
 
@@ -110,9 +123,10 @@ def timeline_table(
     *,
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
+    until: int | None = None,
 ) -> pd.DataFrame:
     """One row for each bar and each mark, lane by lane. Arguments and errors as in `timeline`."""
-    return _table(read_chart(journal, task, killed=killed, at_work=at_work))
+    return _table(read_chart(journal, task, killed=killed, at_work=at_work, until=until))
 
 
 def _table(chart: Chart) -> pd.DataFrame:

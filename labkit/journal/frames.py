@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,14 +15,25 @@ import numpy as np
 import pandas as pd
 
 from labkit.errors import BadInput
-from labkit.journal import jsonl
+from labkit.journal import explore, jsonl
+from labkit.journal.explore import Contents, Glance
 from labkit.journal.fold import KINDS, RUN_KINDS, Attempt, Lane, TaskNow, fold, lanes, pair
 from labkit.journal.laws import BROKEN, Verdict, Witness, judge_file
-from labkit.journal.reading import EVENT_COLUMNS, Event, Words, read_columns, read_events, snapshot
+from labkit.journal.reading import (
+    EVENT_COLUMNS,
+    Bounds,
+    Event,
+    Words,
+    read_columns,
+    read_events,
+    snapshot,
+)
 from labkit.journal.run_rows import RunRows, RunStepRow, read_rows
 from labkit.journal.story import tell
 
-__all__ = ["DTYPES", "Journal", "Standing", "Verdicts"]
+__all__ = ["DTYPES", "Answer", "Journal", "Standing", "Verdicts"]
+
+BOUNDS = Bounds()
 
 Dtypes = dict[str, str | tuple[str, ...]]
 
@@ -64,6 +75,18 @@ class Standing(NamedTuple):
     tasks: pd.DataFrame
     steps: pd.DataFrame
 
+    def near(self, step_idx: int | None, rows: int = 200) -> pd.DataFrame:
+        """At most so many of the steps, those around one of them."""
+        first = max(0, min((step_idx or 0) - rows // 2, len(self.steps) - rows))
+        return self.steps.iloc[first : first + rows]
+
+
+class Answer(NamedTuple):
+    """What a bounded query gave; `is_whole` is False where it has more rows than these."""
+
+    frame: pd.DataFrame
+    is_whole: bool
+
 
 class Verdicts(tuple[Verdict, ...]):
     """The verdicts in the order of the laws; `.frame()` is the table, and what a notebook shows."""
@@ -75,6 +98,16 @@ class Verdicts(tuple[Verdict, ...]):
     def frame(self) -> pd.DataFrame:
         rows = [(v.law, v.promise, v.verdict, v.reason) for v in self]
         return pd.DataFrame(rows, columns=["law", "promise", "verdict", "reason"]).set_index("law")
+
+    def findings(self) -> pd.DataFrame:
+        """What is broken: one row for each finding, with the `seq` of the events that show it."""
+        rows = [(v.law, v.promise, f.text, list(f.seqs)) for v in self for f in v.findings]
+        return pd.DataFrame(rows, columns=["law", "promise", "what", "seqs"])
+
+    def of(self, seq: int) -> pd.DataFrame:
+        """The findings that this event shows: those of the laws that it breaks."""
+        found = self.findings()
+        return found[[seq in seqs for seqs in found["seqs"]]].reset_index(drop=True)
 
     def __repr__(self) -> str:
         return "\n".join(f"{v.law}  {v.promise}: {v.verdict} ({v.reason})" for v in self)
@@ -140,15 +173,26 @@ class Journal:
 
     def sql(self, query: str, params: Sequence[Any] = ()) -> pd.DataFrame:
         """The rows of one statement. Raises BadInput, in one line, for a write or a mistake."""
+        return self._query(query, params, None).frame
+
+    def ask(self, query: str, params: Sequence[Any] = (), bounds: Bounds = BOUNDS) -> Answer:
+        """`sql` that ends by itself: its first 200 rows, and whether there are more.
+
+        Raises BadInput as `sql` does, and for a query that is not done after 100 million steps of
+        SQLite's machine, a count that is the same on every machine.
+        """
+        return self._query(query, params, bounds)
+
+    def _query(self, query: str, params: Sequence[Any], bounds: Bounds | None) -> Answer:
         word = _first_word(query)
         if word not in _READING:
             raise BadInput(
                 f"{word or 'nothing'} is not a query: use SELECT, WITH, VALUES or EXPLAIN"
             )
         with snapshot(self.path) as reader:
-            names, rows = reader.query(query, params)
+            names, rows, is_whole = reader.query(query, params, bounds)
         columns = {i: _guess(column) for i, column in enumerate(_columns(rows, names))}
-        return pd.DataFrame(columns).set_axis(names, axis=1)
+        return Answer(pd.DataFrame(columns).set_axis(names, axis=1), is_whole)
 
     def laws(self, witness: Witness | None = None, task: str | None = None) -> Verdicts:
         """The five promises, and that the tables equal the fold of the journal: see `laws`. Of
@@ -159,6 +203,42 @@ class Journal:
         """Tasks and steps as they stood after event `seq`, from the events alone."""
         events = self.read(task, until=seq)
         return _standing(fold(events), _dtypes_of(events))
+
+    def contents(self) -> Contents:
+        """How much there is: tasks, runs, kinds of event. See `explore`, of which these are."""
+        return explore.contents(self)
+
+    def seqs(
+        self,
+        task: str | None = None,
+        *,
+        run: str | None = None,
+        kinds: Collection[str] = (),
+        after: int = 0,
+    ) -> list[int]:
+        """The `seq` of the events of a task, of a run (of durable runs: an owner with its epoch,
+        as `ann#1`), of some kinds."""
+        return explore.seqs(self, task, run=run, kinds=kinds, after=after)
+
+    def rows(self, seqs: Sequence[int]) -> pd.DataFrame:
+        """These events as `events` has them, with the first 200 characters of their data."""
+        return _events_frame(explore.rows(self, seqs))
+
+    def row(self, seq: int) -> Event:
+        """One event with all its data. Raises UsageError where there is none."""
+        return explore.row(self, seq)
+
+    def neighbours(self, seq: int) -> pd.DataFrame:
+        """The event with those before and after it, and those of its attempt and step; the column
+        `why` says which. Raises UsageError."""
+        found = explore.neighbours(self, seq)
+        frame = _events_frame([each.event for each in found])
+        frame.insert(1, "why", pd.array([each.why for each in found], dtype="string"))
+        return frame
+
+    def glance(self, before: Glance | None = None) -> Glance:
+        """The last `seq`, and whether the file is another one than `before`: cheap."""
+        return explore.glance(self, before)
 
     def story(self, task: str) -> str:
         """What happened to a task, one sentence on a line. Raises UnknownTask."""
@@ -223,6 +303,10 @@ def _first_word(query: str) -> str:
 
 def _columns(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> list[Sequence[Any]]:
     return list(zip(*rows, strict=True)) if rows else [() for _ in names]
+
+
+def _events_frame(events: Sequence[Event]) -> pd.DataFrame:
+    return _frame(EVENT_COLUMNS, _columns(events, EVENT_COLUMNS), _dtypes_of(events))
 
 
 def _dtypes_of(events: Sequence[Event]) -> Dtypes:

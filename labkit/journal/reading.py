@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from labkit.database import Database
@@ -21,6 +22,7 @@ from labkit.errors import BadInput, NotFound, StorageFault, UnknownTask
 
 __all__ = [
     "EVENT_COLUMNS",
+    "Bounds",
     "Event",
     "Reader",
     "StepRow",
@@ -110,19 +112,41 @@ class StepRow(NamedTuple):
     deduplicated: bool
 
 
+class Bounds(NamedTuple):
+    """Where a query ends by itself: after so many steps of SQLite's machine, whatever the machine
+    below it and its clock; after so many rows, or characters in them. No value may be longer than
+    `value` bytes.
+    """
+
+    steps: int = 100_000_000  # three to five seconds of a processor
+    rows: int = 200
+    characters: int = 20_000_000
+    value: int = 100_000_000
+
+
 class Reader(Database):
     """A read-only connection that gives plain tuples, and the names of a query's columns."""
 
-    def query(self, sql: str, values: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names and rows of a statement that someone typed. Raises BadInput for a mistake."""
+    def query(
+        self, sql: str, values: Sequence[Any], bounds: Bounds | None = None
+    ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
+        """The names and rows of a statement that someone typed, and whether these are all its rows.
+        Raises BadInput for a mistake, and where it goes beyond the steps of its bounds.
+        """
         # A query may have no end. Python obeys Ctrl-C only where it is called, so it is, often.
-        self._sql.set_progress_handler(lambda: 0, 100_000)
+        ticks = repeat(0) if bounds is None else iter(range(bounds.steps // TICK))
+        self._sql.set_progress_handler(lambda: next(ticks, None) is None, TICK)
+        if bounds:
+            self._sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.value)
         try:
             cursor = self._cursor(sql, values)
-            return [column[0] for column in cursor.description or ()], list(cursor)
+            names = [column[0] for column in cursor.description or ()]
+            return names, *_take(cursor, bounds)
         except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
             raise self._fault(error) from error
         except (sqlite3.Error, ValueError, OverflowError) as error:
+            if bounds and next(ticks, None) is None and _is_interrupt(error):
+                raise BadInput(_ENDLESS.format(bounds.steps // 1_000_000)) from error
             raise self._refusal(error) from error
 
     def tuples(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
@@ -148,7 +172,7 @@ class Reader(Database):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_READONLY:
             return BadInput("a journal is read-only here: this statement would write; use SELECT")
-        if code == sqlite3.SQLITE_INTERRUPT:
+        if _is_interrupt(error):
             return BadInput("the query was stopped before its end")
         if code in _MISTAKES:
             return BadInput(f"SQLite cannot run this query: {error}")
@@ -272,6 +296,26 @@ def plain(text: str, limit: int = 60) -> str:
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
+def _take(
+    cursor: Iterator[tuple[Any, ...]], bounds: Bounds | None
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """The rows within the bounds, and whether there is no other."""
+    if bounds is None:
+        return list(cursor), True
+    found: list[tuple[Any, ...]] = []
+    room = bounds.characters
+    for row in cursor:
+        if len(found) == bounds.rows or room < 0:
+            return found, False
+        found.append(row)
+        room -= sum(len(value) for value in row if isinstance(value, (str, bytes)))
+    return found, True
+
+
+def _is_interrupt(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_INTERRUPT
+
+
 def _require_types(columns: list[tuple[Any, ...]], names: Collection[str] = EVENT_COLUMNS) -> None:
     """Raises BadInput for a value that no agent writes: SQLite keeps any in any column.
 
@@ -319,6 +363,11 @@ YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # what a calendar can say
 _MISTAKES = (
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG,
 )  # fmt: skip
+TICK = 100_000  # steps of SQLite's machine between two calls
+_ENDLESS = (
+    "the query was stopped before its end, after {} million steps of SQLite; "
+    "narrow it with WHERE, or run it in a cell: journal.sql(...)"
+)
 _SELECT = f"SELECT {', '.join(EVENT_COLUMNS)} FROM journal"
 DURABLE = 0x6C6B6431  # the application_id of its files
 _NO_INDEX = (

@@ -53,12 +53,13 @@ def timeline_text(
     width: int = 100,
     killed: Collection[str] = (),
     at_work: Collection[str] = (),
+    until: int | None = None,
 ) -> str:
     """The timeline by order, one line for each lane, at most `width` columns for the bars.
 
     Arguments and errors are those of `timeline`.
     """
-    chart = read_chart(journal, task, killed=killed, at_work=at_work)
+    chart = read_chart(journal, task, killed=killed, at_work=at_work, until=until)
     scale = _Scale(chart, width)
     bars, marks = _by_lane(chart.bars), _by_lane(chart.marks)
     lanes = [

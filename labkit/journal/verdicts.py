@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
+from labkit.errors import BadInput
 from labkit.journal.reading import Event, plain
 
 __all__ = [
@@ -94,8 +95,15 @@ def judge_effects(witness: Witness | None) -> Verdict:
 
 
 def _read_witness(path: str | os.PathLike[str]) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return [words[0] for line in file if (words := line.split())]
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return [words[0] for line in file if (words := line.split())]
+    except OSError as error:
+        where = plain(os.fspath(path), 200)
+        raise BadInput(
+            f"the witness {where} cannot be read ({error.strerror}); "
+            "give a text file with a line for each effect, its key first"
+        ) from None
 
 
 def name_step(event: Event) -> str:

@@ -1,0 +1,248 @@
+"""What somebody asks of a journal that he opens for the first time: what is in it, one event with
+all that stands around it, and whether the file is still the one he opened.
+
+Each function reads one snapshot and gives plain records; a `Journal` gives the same as frames.
+Here, unlike elsewhere, a value of a kind that no agent writes is no error: whoever looks for what
+went wrong wants to see it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from labkit.errors import NotFound, UsageError
+from labkit.journal.chart import Source, path_of
+from labkit.journal.reading import (
+    EVENT_COLUMNS,
+    Event,
+    Reader,
+    plain,
+    read_tasks,
+    snapshot,
+)
+
+__all__ = [
+    "CUT", "Contents", "Glance", "Neighbour", "Run", "Task", "contents", "find_journals", "glance",
+    "lines", "neighbours", "pretty", "row", "rows", "seqs",
+]  # fmt: skip
+
+CUT = 200  # characters of the data in a list
+KIN = 50  # neighbours at most
+
+
+class Task(NamedTuple):
+    """A task, or a durable run. `status` is None where the table has no row for it, `events` is 0
+    where the journal has none."""
+
+    id: str
+    status: str | None
+    events: int
+
+
+class Run(NamedTuple):
+    """A run of a task; of a durable run an advance, which is named by its owner, as `ann#1`."""
+
+    task_id: str
+    name: str
+    events: int
+
+
+class Contents(NamedTuple):
+    """How much a journal holds; tasks and runs in the order of their first events."""
+
+    is_durable: bool
+    events: int
+    last_seq: int
+    tasks: tuple[Task, ...]
+    runs: tuple[Run, ...]
+    kinds: dict[str, int]
+
+
+class Neighbour(NamedTuple):
+    why: str
+    event: Event
+
+
+class Glance(NamedTuple):
+    """A journal at one moment. `file` and `last` are for the next glance: the file's place on its
+    disk, and its last row, which an append-only journal keeps."""
+
+    last_seq: int
+    is_replaced: bool
+    file: tuple[int, int]
+    last: tuple[Any, ...]
+
+
+def contents(source: Source) -> Contents:
+    """Counts events by task, run and kind. Raises what `snapshot` raises."""
+    with snapshot(path_of(source)) as reader:
+        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), min(seq), max(seq)
+            FROM journal GROUP BY 1, 2, 3 ORDER BY min(seq)"""
+        groups = list(reader.tuples(query)) if reader.has_journal else []
+        statuses = {task.id: task.status for task in read_tasks(reader)}
+        is_durable = reader.is_durable
+    of_task: Counter[str] = Counter()
+    of_run: Counter[tuple[str, str]] = Counter()
+    of_kind: Counter[str] = Counter()
+    for task, run, kind, count, _, _ in groups:
+        of_task[task] += count
+        of_kind[kind] += count
+        if run is not None:
+            of_run[task, run] += count
+    names = dict.fromkeys([*of_task, *statuses])
+    return Contents(
+        is_durable,
+        of_task.total(),
+        max((group[5] for group in groups), default=0),
+        tuple(Task(name, statuses.get(name), of_task[name]) for name in names),
+        tuple(Run(task, run, count) for (task, run), count in of_run.items()),
+        dict(of_kind),
+    )
+
+
+def seqs(
+    source: Source,
+    task: str | None = None,
+    *,
+    run: str | None = None,
+    kinds: Collection[str] = (),
+    after: int = 0,
+) -> list[int]:
+    """The `seq` of the events of a task, a run and some kinds; all of them by default."""
+    with snapshot(path_of(source)) as reader:
+        query = f"""SELECT seq FROM journal
+            WHERE seq > ? AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
+            AND (? = '[]' OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq"""
+        chosen = json.dumps(list(kinds))
+        values = (after, task, task, run, run, chosen, chosen)
+        return [seq for (seq,) in reader.tuples(query, values)] if reader.has_journal else []
+
+
+def rows(source: Source, chosen: Sequence[int]) -> list[Event]:
+    """These events in their order, with the first 200 characters of their data."""
+    where = "seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
+    with snapshot(path_of(source)) as reader:
+        return list(_events(reader, where, json.dumps(list(chosen))))
+
+
+def row(source: Source, seq: int) -> Event:
+    """One event with all its data. Raises UsageError where there is none."""
+    with snapshot(path_of(source)) as reader:
+        return _row(reader, seq)
+
+
+def neighbours(source: Source, seq: int) -> list[Neighbour]:
+    """The event, those just before and after it, and at most 50 others of its attempt and its step
+    (of its run, where it has no step). Raises UsageError where there is no such event."""
+    with snapshot(path_of(source)) as reader:
+        it = _row(reader, seq)
+        near = {
+            "before": _events(reader, "seq < ? ORDER BY seq DESC LIMIT 1", seq),
+            "this": _events(reader, "seq = ?", seq),
+            "after": _events(reader, "seq > ? ORDER BY seq LIMIT 1", seq),
+        }
+        found = [(why, event) for why, events in near.items() for event in events]
+        found += [(_likeness(event, it), event) for event in _kin(reader, it)]
+    words: dict[int, list[str]] = {}
+    for why, event in found:
+        words.setdefault(event.seq, []).append(why)
+    event_of = {event.seq: event for _, event in found}
+    return [Neighbour(", ".join(words[at]), event_of[at]) for at in sorted(event_of)]
+
+
+def glance(source: Source, before: Glance | None = None) -> Glance:
+    """The last `seq` of the file, and whether it is another file than that of `before`, or no
+    longer holds its last event. Cheap: for looking again and again."""
+    path = path_of(source)
+    with snapshot(path) as reader:
+        last_seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else None
+        last = _identity(reader, last_seq or 0)
+        kept = before is None or _identity(reader, before.last_seq) == before.last
+        place = os.stat(path)
+    file = place.st_dev, place.st_ino
+    is_same = kept and (before is None or before.file == file)
+    return Glance(last_seq or 0, not is_same, file, last)
+
+
+def lines(events: Iterable[Event], *, with_task: bool = False) -> list[str]:
+    """Each event as one line of a list: kind, step, who, and the task where asked for."""
+    return [_line(event, with_task) for event in events]
+
+
+def pretty(data: object) -> str:
+    """JSON text with a line for each field; what is no JSON as it is."""
+    try:
+        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)  # type: ignore[arg-type]
+    except (ValueError, TypeError, RecursionError):
+        return str(data)
+
+
+def find_journals(folder: str | os.PathLike[str], limit: int = 200) -> list[str]:
+    """The databases in a folder and below, the newest first, seen from the folder.
+
+    By their names only (`*.db`): to open each would disturb whoever has it open. Raises NotFound.
+    """
+    root = os.fspath(folder)
+    if not os.path.isdir(root):
+        raise NotFound(f"there is no folder {root}; run a notebook, which makes one")
+    found = [os.path.join(at, name) for at, _, names in os.walk(root) for name in names]
+    databases = [(_changed_at(path), path) for path in found if path.endswith(".db")]
+    newest = sorted(databases, key=lambda each: (-each[0], each[1]))[:limit]
+    return [os.path.relpath(path, root) for _, path in newest]
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:  # gone since, or a link to nothing
+        return 0.0
+
+
+def _run_of(reader: Reader) -> str:
+    return "owner" if reader.is_durable else "run_id"
+
+
+def _events(reader: Reader, where: str, *values: Any, cut: int | None = CUT) -> Iterator[Event]:
+    data = "data" if cut is None else f"substr(data, 1, {cut})"
+    query = f"SELECT {', '.join(EVENT_COLUMNS[:-1])}, {data} FROM journal WHERE {where}"
+    found = reader.tuples(query, values) if reader.has_journal else iter(())
+    return map(Event._make, found)
+
+
+def _row(reader: Reader, seq: int) -> Event:
+    found = next(_events(reader, "seq = ?", seq, cut=None), None)
+    if found is None:
+        raise UsageError(f"no event has seq {seq}; journal.seqs() lists those that there are")
+    return found
+
+
+def _kin(reader: Reader, it: Event) -> Iterator[Event]:
+    """The others of its step, or of its run where it has no step; the nearest first."""
+    key = (it.owner if reader.is_durable else it.run_id) if it.step_idx is None else it.step_idx
+    column = f"step_idx IS NULL AND {_run_of(reader)}" if it.step_idx is None else "step_idx"
+    where = f"task_id = ? AND {column} = ? AND seq <> ? ORDER BY abs(seq - ?) LIMIT {KIN}"
+    return _events(reader, where, it.task_id, key, it.seq, it.seq)
+
+
+def _likeness(event: Event, it: Event) -> str:
+    if it.step_idx is None:
+        return "same run"
+    return "same attempt" if event.attempt == it.attempt else "same step"
+
+
+def _identity(reader: Reader, seq: int) -> tuple[Any, ...]:
+    query = "SELECT seq, ts, task_id, run_id, owner, kind FROM journal WHERE seq = ?"
+    return next(reader.tuples(query, (seq,)), ()) if reader.has_journal else ()
+
+
+def _line(event: Event, with_task: bool) -> str:
+    step = "" if event.step_idx is None else f"{event.step_idx} {event.step or ''}".strip()
+    if event.attempt is not None:
+        step += f" #{event.attempt}"
+    who = event.owner if event.is_durable else event.run_id
+    parts = [f"{plain(str(event.kind), 16):<16}", f"{plain(step, 24):<24}", plain(str(who or ""))]
+    return "  ".join([*parts, plain(str(event.task_id), 24)] if with_task else parts).rstrip()
