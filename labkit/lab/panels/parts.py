@@ -107,12 +107,15 @@ def table(
 
 
 def _cell(value: object) -> str:
-    if value is None or value != value or str(value) in ("<NA>", "NaT"):
+    if not isinstance(value, str) and str(value) in _MISSING:
         return ""
     if isinstance(value, bytes):
         value = f"{len(value):,} bytes, not text"
     text = html.escape(visible(value, CELL))
     return text if text.isascii() else f"<bdi>{text}</bdi>"
+
+
+_MISSING = frozenset({"None", "nan", "<NA>", "NaT"})
 
 
 def _left_out(shown: int, total: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
 import pytest
 from ipywidgets import HTML, Text
 
@@ -69,6 +70,7 @@ def test_a_table_says_what_it_leaves_out() -> None:
     assert html.count("<tr>") == PAGE + 1  # and the head
     assert f"The first {PAGE} of {PAGE + 1} rows are shown." in html
     assert "<td>0<td><td><td>2 bytes, not text" in html
+    assert "<td><td><td>nan" in table(["a", "b", "c"], [(pd.NA, pd.NaT, "nan")], "missing")
     assert "rows are shown" not in table(["n"], rows[:1], "one")
     assert "No rows." in table(["n"], [], "none")
     assert "The first 1 of 7 rows are shown." in table(["n"], [[1]], "cut", total=7)
