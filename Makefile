@@ -11,15 +11,17 @@ NEEDED_MB := 1500
 # Two and not one per core: that is the machine on which the time limits have been tried.
 WORKERS ?= 2
 TESTS = $(PY) -m pytest -n $(WORKERS) --dist worksteal
+BROWSER = $(PY) -m pytest -m proof --durations=5
 NBVAL = $(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
 
-.PHONY: help lab test proof check lint notebooks controls bench clean
+.PHONY: help lab test proof browser check lint notebooks controls bench clean
 .NOTPARALLEL:
 
 help:
 	@echo "make lab        build .venv, make your workbook, open JupyterLab (LAB_ARGS=--no-browser on a server)"
 	@echo "make test       every kind of test once, reduced counts"
-	@echo "make proof      the full sweeps, controls, and the notebooks three times"
+	@echo "make proof      the full sweeps, controls, the notebooks three times, and make browser"
+	@echo "make browser    JupyterLab in Chromium: each notebook is legible, the panels work (three times)"
 	@echo "make check      lint, types, then make test"
 	@echo "make notebooks  run the original notebooks again and store their outputs"
 	@echo "make controls   break the code on purpose, one line at a time: each named test must go red"
@@ -65,9 +67,19 @@ test: $(MADE)
 
 proof: $(MADE) lint controls
 	@echo "make: full sweeps"
-	@$(PY) -m pytest -m proof
+	@$(PY) -m pytest -m proof --ignore=tests/browser
 	@echo "make: every notebook, three times"
 	@$(NBVAL) && $(NBVAL) && $(NBVAL)
+	@$(MAKE) --no-print-directory browser
+
+# Processes of their own: Playwright's loop stays in the thread that runs the tests. What stands still
+# is looked at once; what works with live processes is tried three times, each with a fresh JupyterLab.
+browser: $(MADE)
+	@$(COMPILE)
+	@echo "make: every notebook in JupyterLab, light and dark"
+	@$(BROWSER) tests/browser/test_notebooks.py
+	@for time in first second third; do echo "make: the panels in JupyterLab, the $$time time"; \
+		$(BROWSER) --ignore=tests/browser/test_notebooks.py tests/browser || exit 1; done
 
 check: lint test
 

@@ -64,7 +64,8 @@ def test_environment_yml_says_what_pyproject_says() -> None:
 
 
 def test_the_makefile_has_its_targets() -> None:
-    targets = ["lab", "test", "proof", "check", "notebooks", "controls", "bench", "clean"]
+    targets = ["lab", "test", "proof", "browser", "check", "notebooks", "controls", "bench"]
+    targets.append("clean")
     known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     assert set(targets) <= known
     helped = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True)

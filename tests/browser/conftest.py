@@ -10,12 +10,14 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from labkit import guard
 from labkit.lab.places import originals
+from tests.browser.lab_page import LIGHT, LabPage, alive
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -26,9 +28,18 @@ SETTINGS = {  # every cell is in the page, so that the page can be asked about a
 }
 
 
+class Server(NamedTuple):
+    """Where JupyterLab listens, what it lets in, where its files lie, what its children carry."""
+
+    address: str
+    token: str
+    folder: Path
+    session: str
+
+
 @pytest.fixture(scope="session")
-def lab_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where JupyterLab serves a copy of the notebooks; {} in it is a notebook's file."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """JupyterLab over a copy of the notebooks."""
     if CHROMIUM is None:
         pytest.skip("needs Chromium; on Debian and Ubuntu: apt-get install chromium")
     home = tmp_path_factory.mktemp("jupyter")
@@ -44,6 +55,7 @@ def lab_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         f"--LabApp.user_settings_dir={home / 'settings'}",
         f"--LabApp.workspaces_dir={home / 'workspaces'}",
     ]  # fmt: skip
+    session = f"browser-{secrets.token_hex(8)}"
     environment = {
         **os.environ,
         "JUPYTER_CONFIG_PATH": str(ROOT / ".jupyter"),
@@ -51,36 +63,64 @@ def lab_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
         "JUPYTER_DATA_DIR": str(home / "data"),
         "LABKIT_HOME": str(home / "lab"),
+        "LABKIT_SESSION": session,
     }
     log = home / "server.txt"
     with (
         open(log, "wb") as output,
         guard.start(
             argv, cwd=str(home / "notebooks"), env=environment, stdout=output, stderr=output
-        ) as server,
+        ) as process,
     ):
         while not (port := re.search(r"127\.0\.0\.1:(\d+)/lab", log.read_text(encoding="utf-8"))):
-            assert server.poll() is None, log.read_text(encoding="utf-8")
-        yield f"http://127.0.0.1:{port[1]}/lab/tree/{{}}?token={token}&reset"
-        server.kill()
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+        yield Server(f"http://127.0.0.1:{port[1]}", token, home / "notebooks", session)
+        process.kill()
 
 
 # Playwright's loop runs in this thread for as long as the browser lives: no other package's tests
 # may then run a loop of their own, so it ends with this one.
 @pytest.fixture(scope="package")
-def browser(lab_url: str) -> Iterator[Browser]:
+def browser(server: Server) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
 
 
+@pytest.fixture(scope="package")
+def tab(browser: Browser, server: Server) -> Iterator[LabPage]:
+    """JupyterLab in a tab that the tests share: it takes seconds to load, a notebook does not."""
+    lab = LabPage(new_page(browser), *server)
+    lab.load()
+    yield lab
+    lab.page.context.close()
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A page of the size of a projector, which keeps no error of the console to itself."""
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert errors == []
+def lab(tab: LabPage) -> Iterator[LabPage]:
+    """JupyterLab in light, with no file open. At the end no agent is alive, and the console has
+    shown no error."""
+    tab.errors.clear()
+    yield tab
+    try:
+        tab.wait_until(lambda: alive(tab.session) == {}, "no agent is alive")
+        assert tab.errors == []
+    finally:
+        tab.close_files()
+        tab.use_theme(LIGHT)
+        if alive(tab.session):
+            tab.end_kernels()
+
+
+@pytest.fixture
+def another_tab(browser: Browser, server: Server) -> Iterator[LabPage]:
+    """One that a test may close."""
+    lab = LabPage(new_page(browser), *server)
+    lab.load()
+    yield lab
+    lab.page.context.close()
+    assert lab.errors == []
+
+
+def new_page(browser: Browser) -> Page:
+    """Of the size of a projector."""
+    return browser.new_context(viewport={"width": 1280, "height": 720}).new_page()

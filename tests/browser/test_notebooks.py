@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import os
 
 import pytest
-from playwright.sync_api import Page
 
 from labkit.lab import content
 from labkit.lab.content import Notebook
-from labkit.lab.places import originals
+from tests.browser.lab_page import DARK, LIGHT, LabPage
 
-THEMES = ("JupyterLab Light", "JupyterLab Dark")
-SHOTS = Path(__file__).with_name("screenshots")
 CONTRAST_MIN = 4.5  # WCAG 2.2, success criterion 1.4.3
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(180)]
 
-ARE_SHOWN = """
-(number) => {
-  const cells = [...document.querySelectorAll('.jp-NotebookPanel .jp-Cell')];
-  const isShown = (cell) => cell.querySelector('.cm-content, .jp-RenderedMarkdown');
-  return cells.length === number && cells.every(isShown);
-}
-"""
-CHANGE_THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
 PROBLEMS = """
 (contrastMin) => {
   const found = [];
@@ -71,35 +59,30 @@ PROBLEMS = """
 
 
 @pytest.mark.parametrize("entry", content.notebooks(), ids=lambda entry: entry.number)
-def test_it_is_legible_and_whole(entry: Notebook, page: Page, lab_url: str) -> None:
-    cells = json.loads((originals() / entry.file).read_text(encoding="utf-8"))["cells"]
-    page.goto(lab_url.format(entry.file))
-    page.wait_for_function(ARE_SHOWN, arg=len(cells), timeout=90_000)
-    for theme in THEMES:
-        page.evaluate(CHANGE_THEME, theme)
-        page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached")
-        photograph(page, f"{entry.number}-{theme.split()[1].lower()}")
-        assert page.evaluate(PROBLEMS, CONTRAST_MIN) == []
+def test_it_is_legible_and_whole(entry: Notebook, lab: LabPage) -> None:
+    lab.open(entry.file)
+    for theme in (LIGHT, DARK):
+        lab.use_theme(theme)
+        photograph(lab, f"{entry.number}-{theme.split()[1].lower()}")
+        assert lab.page.evaluate(PROBLEMS, CONTRAST_MIN) == []
 
 
-def test_the_control_is_found_wanting(page: Page, lab_url: str) -> None:
-    page.goto(lab_url.format("spoiled.ipynb"))
-    page.wait_for_function(ARE_SHOWN, arg=5, timeout=90_000)
-    found = " | ".join(page.evaluate(PROBLEMS, CONTRAST_MIN))
+def test_the_control_is_found_wanting(lab: LabPage) -> None:
+    lab.open("spoiled.ipynb")
+    found = " | ".join(lab.page.evaluate(PROBLEMS, CONTRAST_MIN))
     for problem in ("no alternative text", "is missing", "wider than", "stderr", "contrast"):
         assert problem in found
-    page.evaluate(CHANGE_THEME, THEMES[1])
-    page.wait_for_selector(f"body[data-jp-theme-name='{THEMES[1]}']", state="attached")
-    assert "contrast" in " ".join(page.evaluate(PROBLEMS, CONTRAST_MIN))
+    lab.use_theme(DARK)
+    assert "contrast" in " ".join(lab.page.evaluate(PROBLEMS, CONTRAST_MIN))
 
 
-def photograph(page: Page, name: str) -> None:
-    """The notebook from top to bottom, a screen at a time, for someone to look at."""
-    SHOTS.mkdir(exist_ok=True)
+def photograph(lab: LabPage, name: str) -> None:
+    """The first screen, for someone to look at; with PHOTOGRAPHS=all in the environment every
+    screen from top to bottom, which takes ten times as long as all that is tested here."""
     scroll = "(down) => { const e = document.querySelector('.jp-WindowedPanel-outer');"
     scroll += " const was = e.scrollTop; e.scrollTop += down; return e.scrollTop > was; }"
-    page.evaluate(scroll, -1_000_000)
-    for number in range(40):
-        page.screenshot(path=SHOTS / f"{name}-{number:02d}.png")
-        if not page.evaluate(scroll, 600):
-            return
+    lab.page.evaluate(scroll, -1_000_000)
+    lab.photograph(f"{name}-00")
+    number = 0
+    while os.environ.get("PHOTOGRAPHS") == "all" and lab.page.evaluate(scroll, 600):
+        lab.photograph(f"{name}-{(number := number + 1):02d}")

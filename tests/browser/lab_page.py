@@ -1,0 +1,193 @@
+"""JupyterLab as somebody in front of it uses it: open, run, press, type, look."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import ConsoleMessage, Locator, Page
+
+LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
+SHOTS = Path(__file__).with_name("screenshots")
+WAIT_MS = 60_000  # for a kernel that imports pandas while every core is busy
+
+OPEN = """
+async ([path, id]) => {
+  const file = {path, kernel: {id}};
+  const panel = await window.jupyterapp.commands.execute('docmanager:open', file);
+  await panel.context.ready;
+  await panel.revealed;
+}
+"""
+IS_SHOWN = """
+() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  if (!panel || !panel.content || !panel.content.model) return false;
+  const cells = [...panel.node.querySelectorAll('.jp-Cell')];
+  const isShown = (cell) => cell.querySelector('.cm-content, .jp-RenderedMarkdown');
+  return cells.length === panel.content.model.cells.length && cells.every(isShown);
+}
+"""
+HAS_KERNEL = """
+() => {
+  const session = window.jupyterapp.shell.currentWidget.sessionContext;
+  return session.isReady && session.session?.kernel?.status === 'idle';
+}
+"""
+RUN_ALL = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
+RUN_CELL = """
+async (number) => {
+  window.jupyterapp.shell.currentWidget.content.activeCellIndex = number;
+  await window.jupyterapp.commands.execute('notebook:run-cell');
+}
+"""
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()"
+CLOSE = """
+() => {
+  for (const panel of [...window.jupyterapp.shell.widgets('main')])
+    if (panel.sessionContext) panel.dispose();
+}
+"""
+CHANGE_THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
+ERRORS = """
+() => [...document.querySelectorAll('[data-mime-type="application/vnd.jupyter.error"]')]
+  .map((area) => area.innerText)
+"""
+
+
+class LabPage:
+    """One tab with JupyterLab, whose files lie in `folder`; its children carry `session`.
+
+    `errors` holds what the console and the scripts of the page have complained of.
+    """
+
+    def __init__(self, page: Page, address: str, token: str, folder: Path, session: str) -> None:
+        self.page, self.address, self.token = page, address, token
+        self.folder, self.session = folder, session
+        self.errors: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _console(self, said: ConsoleMessage) -> None:
+        if said.type == "error":
+            self.errors.append(said.text)
+
+    def load(self) -> None:
+        """JupyterLab itself, with no file open."""
+        self.page.goto(f"{self.address}/lab?token={self.token}&reset")
+        self.page.wait_for_function("() => window.jupyterapp", timeout=WAIT_MS)
+        self.page.evaluate("() => window.jupyterapp.restored")
+
+    def open(self, file: str, *, kernel: str | None = None) -> None:
+        """A notebook, in front, with every cell in the page.
+
+        Its kernel is the one that the tests share, unless there is another: a kernel takes a second
+        to start, and two to import what a panel needs.
+        """
+        self.page.evaluate(OPEN, [file, kernel or self.kernel()])
+        self.page.wait_for_function(IS_SHOWN, timeout=WAIT_MS)
+
+    def kernel(self) -> str:
+        """The id of the server's first kernel, which is started where there is none."""
+        running = json.loads(self._ask("GET", "api/kernels"))
+        return str((running or [json.loads(self._ask("POST", "api/kernels"))])[0]["id"])
+
+    def write(self, file: str, *cells: str) -> None:
+        """A notebook of these cells of code, and opens it."""
+        (self.folder / file).write_text(json.dumps(notebook(*cells)), encoding="utf-8")
+        self.open(file)
+
+    def run_all(self) -> None:
+        """Every cell, until the kernel is idle. No cell may fail."""
+        self.wait_until_idle()
+        self.page.evaluate(RUN_ALL)
+        assert self.page.evaluate(ERRORS) == []
+
+    def run_cell(self, number: int) -> None:
+        """The cell of that number from 0, until the kernel is idle. It may not fail."""
+        self.wait_until_idle()
+        self.page.evaluate(RUN_CELL, number)
+        assert self.page.evaluate(ERRORS) == []
+
+    def wait_until_idle(self) -> None:
+        self.page.wait_for_function(HAS_KERNEL, timeout=WAIT_MS)
+
+    def restart_kernel(self) -> None:
+        self.page.evaluate(RESTART)
+        self.wait_until_idle()
+
+    def close_files(self) -> None:
+        """Every document, unsaved; the kernel lives on."""
+        self.page.evaluate(CLOSE)
+
+    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+        """Waits for what is to be seen outside the page; the page goes on meanwhile."""
+        end = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+            self.page.wait_for_timeout(20)
+
+    @property
+    def outputs(self) -> Locator:
+        return self.page.locator(".jp-NotebookPanel:visible .jp-OutputArea-output")
+
+    def use_theme(self, theme: str) -> None:
+        self.page.evaluate(CHANGE_THEME, theme)
+        self.page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached")
+
+    def photograph(self, name: str) -> None:
+        """One screen, for someone to look at."""
+        SHOTS.mkdir(exist_ok=True)
+        self.page.screenshot(path=SHOTS / f"{name}.png")
+
+    def end_kernels(self) -> None:
+        """Every kernel of the server, also those whose tab is gone."""
+        for kernel in json.loads(self._ask("GET", "api/kernels")):
+            self._ask("DELETE", f"api/kernels/{kernel['id']}")
+
+    def _ask(self, method: str, path: str) -> bytes:
+        headers = {"Authorization": f"token {self.token}"}
+        request = Request(f"{self.address}/{path}", method=method, headers=headers)
+        with urlopen(request, timeout=60) as answer:
+            return bytes(answer.read())
+
+
+def notebook(*cells: str) -> dict[str, Any]:
+    """A notebook file of these cells of code, none of them run."""
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return {
+        "cells": [
+            {
+                "cell_type": "code", "id": f"c{number}", "metadata": {}, "source": [source],
+                "outputs": [], "execution_count": None,
+            }
+            for number, source in enumerate(cells)
+        ],
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }  # fmt: skip
+
+
+def alive(session: str) -> dict[int, str]:
+    """What runs under this LABKIT_SESSION besides JupyterLab and its kernels: agents, guards.
+
+    By process id, the command. Empty where there is no /proc.
+    """
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = b"\0" + (process / "environ").read_bytes() + b"\0"
+            command = (
+                (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
+        except OSError:
+            continue  # it has ended, or is another user's
+        is_jupyter = "ipykernel_launcher" in command or " jupyterlab " in command
+        if f"\0LABKIT_SESSION={session}\0".encode() in environ and command and not is_jupyter:
+            found[int(process.name)] = command.strip()
+    return found
