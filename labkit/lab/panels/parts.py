@@ -388,7 +388,20 @@ def _close(widget: Any) -> None:
 
 
 # JupyterLab's own colours: legible in its light and its dark theme, and in any other.
-_CSS = """<style>
+# The script: a notebook takes the arrow keys for its cells, also from a list that has the focus, and
+# only what carries this attribute keeps its keys; the handle of a slider has no name of its own.
+_CSS = """<style onload="
+const panel = this.closest('.labkit-panel');
+const tend = () => {
+  for (const part of panel.querySelectorAll('select, input, textarea, button, [tabindex]'))
+    part.setAttribute('data-lm-suppress-shortcuts', '');
+  for (const part of panel.querySelectorAll('[role=slider], .widget-readout'))
+    part.setAttribute('aria-label',
+      part.closest('.jupyter-widgets').querySelector('label')?.textContent ?? '');
+};
+new MutationObserver(tend).observe(panel, {childList: true, subtree: true});
+tend();
+">
 .labkit-panel { color: var(--jp-ui-font-color1); max-width: 100%; }
 .labkit-panel .widget-html-content { line-height: 1.4; min-width: 0; }
 .labkit-panel .widget-html { height: auto; min-width: 0; }
