@@ -80,14 +80,17 @@ SHORTEST = 0.006  # of a bar, as a share of all that is shown: 5 pixels
 
 
 class Size(NamedTuple):
-    """Inches, and points for the font. A room's picture fits a screen of 1280 x 720."""
+    """Inches, and points for the font. A room's picture fits a screen of 1280 x 720, and a panel's
+    stands on it beside other things."""
 
     width: float
     lane: float
     font: float
 
 
-SIZES = {"notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15)}
+SIZES = {
+    "notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15), "panel": Size(6.6, 0.5, 9.5),
+}  # fmt: skip
 
 
 class Ink(NamedTuple):

@@ -46,7 +46,7 @@ WORDS = {
     UNMADE: "No {thing} is stored yet.",
     READY: "The {thing} is stored as {status}. No process is at work.",
     AT_WORK: "Process {number} is at work.",
-    WAITS: "The {thing} waits for an answer: was its message sent?",
+    WAITS: "The {thing} waits: was its message sent?",
     OVER: "The {thing} is stored as {status}.",
     UNREADABLE: "state.db is nothing that this agent can read; Reset gives a fresh folder.",
 }

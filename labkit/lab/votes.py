@@ -21,23 +21,27 @@ YES, NO = "this", "-"
 
 
 class Ballot:
-    """Whether the outcome is hidden: from an act on, until the room has voted."""
+    """Whether the room is asked, and what it must not see before it has answered."""
 
     def __init__(self) -> None:
-        self.is_on = self.is_hidden = False
+        self.is_on = self.is_open = False
 
     def turn(self, is_on: bool) -> None:
-        """Predictions are asked for from now on, or no more. What can be seen now is hidden."""
-        self.is_on = self.is_hidden = is_on
+        """Predictions are asked for from now on, or no more."""
+        self.is_on = self.is_open = is_on
 
     def open(self) -> None:
         """A new act, so a new vote."""
-        self.is_hidden = self.is_on
+        self.is_open = self.is_on
+
+    def hides(self, has_started: bool) -> bool:
+        """Whether the outcome is hidden. Before a process has started there is none."""
+        return self.is_open and has_started
 
     def reveal(self, votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
         """The votes beside the outcome, which is hidden no more. Raises what `tabulate` raises."""
         table = tabulate(votes, outcome)
-        self.is_hidden = False
+        self.is_open = False
         return table
 
 

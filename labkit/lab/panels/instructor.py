@@ -96,6 +96,7 @@ class Instructor(Panel):
     def _make_choices(self) -> None:
         self.agent = ToggleButtons(
             options=list(AGENTS), value=self.stage.agent.name, description="Agent",
+            tooltip="Which of the two systems",
             style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
         ).add_class("labkit-agent")  # fmt: skip
         self.plan = Dropdown(
@@ -121,7 +122,7 @@ class Instructor(Panel):
         self.effects, self.timeline, self.result = (
             HTML().add_class(f"labkit-{name}") for name in ("effects", "timeline", "result")
         )
-        self.votes = VBox()
+        self.votes = row()
         self.reveal = button("Reveal", "Shows what came, beside the votes", "labkit-reveal")
         self.pages = {
             "Journal": HTML().add_class("labkit-tail"),
@@ -132,16 +133,15 @@ class Instructor(Panel):
         self.tabs = Tabs("Show", self.pages, "labkit-pages")
 
     def _arrange(self) -> None:
-        choices = row(self.agent, self.plan, self.predict, self.room)
-        of_acts = [self.buttons[act] for act in ("create", "run", "kill", "resume", "reset")]
-        acts = row(*of_acts, self.buttons["answer"], self.answers)
-        self.poll = VBox([self.votes, self.reveal, self.result])
-        left = VBox([self.places.root], layout={"flex": "0 0 auto"})
-        right = VBox(
-            [self.effects, self.poll, self.timeline], layout={"flex": "1 1 0", "min_width": "0"}
-        )
-        between = HBox([left, right]).add_class("labkit-middle")
-        top = HBox([choices, acts]).add_class("labkit-top")
+        acts = [self.buttons[act] for act in ("create", "run", "kill", "resume", "reset")]
+        top = row(
+            self.agent, self.plan, self.predict, self.room, *acts, self.buttons["answer"],
+            self.answers,
+        )  # fmt: skip
+        self.reveal.layout.align_self = "flex-start"
+        views = [self.effects, self.votes, self.reveal, self.result, self.timeline]
+        seen = VBox(views).add_class("labkit-seen")
+        between = HBox([self.places.root, seen]).add_class("labkit-middle")
         self.fill(HTML(_CSS), top, self.status, self.code, between, self.tabs.root)
         # What `fill` puts last stands above here: on one screen, before the room looks elsewhere.
         self.root.children = self.root.children[:-2]
@@ -167,9 +167,8 @@ class Instructor(Panel):
 
     def _act(self, act: Callable[[], Done]) -> None:
         try:
-            done = act()
+            self._show_last(act())
             self.ballot.open()
-            self._show_last(done)
         finally:  # an error takes the place of the words, and everything else is as it is
             self.refresh()
             self.watch()
@@ -177,12 +176,16 @@ class Instructor(Panel):
     def _use(self, agent: str, plan: str) -> None:
         if self._is_filling:
             return
-        done = self.stage.use(agent, plan)
-        self._refill()
-        self.refresh()
+        done = None
+        try:
+            done = self.stage.use(agent, plan)
+            self.ballot.open()
+        finally:
+            self._refill()
+            self.refresh()
         if done:
             self._show_last(done)
-            self.say(f"{agent}, {self.stage.plan}: {done.said.replace(chr(10), ' ')}")
+            self.say(" ".join([f"{agent}, {self.stage.plan}.", *done.said.splitlines()]))
 
     def _turn(self, is_on: bool) -> None:
         self.ballot.turn(is_on)
@@ -191,7 +194,10 @@ class Instructor(Panel):
     def _reveal(self) -> None:
         votes = {box.description: box.value for box in self.votes.children}
         came = self.ballot.reveal(votes, self.stage.outcome())
-        self.result.value = _table(came.reset_index(), "votes")
+        # An answer is a column: so it needs three lines, and the picture below stays on the screen.
+        self.result.value = _table(came.T.reset_index(names="answer"), "votes")
+        for box in self.votes.children:
+            box.value = 0
         self.refresh()
 
     # What is shown.
@@ -209,30 +215,32 @@ class Instructor(Panel):
 
     def refresh(self) -> None:
         """Shows how it stands now. The picture comes first: the room waits for it."""
-        self._enable()
-        is_hidden = self.ballot.is_hidden
+        is_hidden = self.ballot.hides(self.stage.has_started)
+        self._enable(is_hidden)
         self.say(self.stage.words_unseen if is_hidden else self.stage.words)
         mark = self.stage.mark
         self._draw(is_hidden)
         self._fill_pages(is_hidden)
         self._seen = mark
 
+    @property
+    def style(self) -> str:
+        """Of the timeline: beside the grid, or as wide as a projector shows it."""
+        return "room" if self.room.value else "panel"
+
     def redraw(self) -> None:
         self.refresh()
 
-    def _enable(self) -> None:
-        is_hidden = self.ballot.is_hidden
+    def _enable(self, is_hidden: bool) -> None:
         possible = self.stage.possible_unseen if is_hidden else self.stage.possible
         for act, control in self.buttons.items():
             control.disabled = act not in possible
         self.answers.disabled = "answer" not in possible
-        for control in (self.buttons["answer"], self.answers):
-            _show(control, bool(self.stage.answers))
-        self.reveal.disabled = not is_hidden or not self.stage.has_started
-        _show(self.poll, self.ballot.is_on)
-        _show(self.votes, is_hidden)
-        _show(self.reveal, is_hidden)
-        _show(self.result, not is_hidden)
+        self.reveal.disabled = not is_hidden or self.stage.is_at_work
+        has_answers, ballot = bool(self.stage.answers), self.ballot
+        _show(has_answers, self.buttons["answer"], self.answers)
+        _show(ballot.is_open, self.votes, self.reveal)
+        _show(ballot.is_on and not ballot.is_open, self.result)
 
     def _draw(self, is_hidden: bool) -> None:
         if is_hidden:
@@ -276,8 +284,10 @@ class Instructor(Panel):
         stage, self._is_filling = self.stage, True
         try:
             self.agent.value = stage.agent.name
-            self.plan.options, self.plan.value = stage.plans, stage.plan
+            self.plan.options = stage.plans or [stage.plan]  # their folder may be gone
+            self.plan.value = stage.plan
             self.answers.options = stage.answers
+            self.answers.value = next(iter(stage.answers), None)
             self.places.fill(stage.places)
         finally:
             self._is_filling = False
@@ -297,8 +307,9 @@ class Places:
         self.at = NOW
         self.chosen = HTML().add_class("labkit-chosen")
         self.grid = GridBox().add_class("labkit-grid")
-        self.others = row(*(self._button(at, name) for at, name in ELSEWHERE.items()))
-        self.root = VBox([self.grid, self.others, self.chosen])
+        others = [self._button(at, name) for at, name in ELSEWHERE.items()]
+        self.others = row(*others, self.chosen)
+        self.root = VBox([self.grid, self.others]).add_class("labkit-places")
         self._press(NOW)
 
     def fill(self, places: list[Place]) -> None:
@@ -347,8 +358,8 @@ def _heading(text: str) -> HTML:
 
 def _vote(answer: str) -> BoundedIntText:
     made = BoundedIntText(
-        description=answer, min=0, max=9999, style={"description_width": "11em"},
-        layout={"width": "17em"},
+        description=answer, min=0, max=9999, style={"description_width": "9.5em"},
+        layout={"width": "15em"},
     )  # fmt: skip
     return made.add_class("labkit-vote")
 
@@ -358,15 +369,26 @@ def _table(rows: pd.DataFrame, label: str) -> str:
     return table(list(rows.columns), known.itertuples(index=False), label)
 
 
-def _show(widget: Any, is_shown: bool) -> None:
-    widget.layout.display = "" if is_shown else "none"
+def _show(is_shown: bool, *widgets: Any) -> None:
+    for widget in widgets:
+        widget.layout.display = "" if is_shown else "none"
 
 
+# Side by side where there is room for both; on a projector the picture is first, and as wide as can
+# be. Its box keeps its height, so that nothing below jumps when a second lane comes.
 _CSS = """<style>
-.labkit-instructor .labkit-top { flex-flow: row wrap; }
-.labkit-instructor .labkit-middle { align-items: flex-start; }
-.labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; }
+.labkit-instructor .widget-toggle-buttons { display: flex; align-items: center; gap: 6px; }
+.labkit-instructor .labkit-middle { flex-flow: row wrap; align-items: flex-start; gap: 0 12px; }
+.labkit-instructor .labkit-places { flex: 0 0 auto; }
+.labkit-instructor .labkit-seen { flex: 1 1 560px; min-width: 0; min-height: 236px; }
+.labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; width: max-content; }
+.labkit-instructor .labkit-heading { max-width: 9.5em; line-height: 1.2; }
+.labkit-instructor .labkit-heading .widget-html-content { line-height: 1.2; white-space: normal; }
 .labkit-instructor .labkit-place.mod-active { font-weight: 700;
   outline: 2px solid var(--jp-ui-font-color1); outline-offset: -3px; }
+.labkit-instructor .labkit-table, .labkit-instructor pre.labkit-block { max-height: 150px; }
 .labkit-instructor .labkit-script pre { user-select: all; }
+.labkit-room.labkit-instructor .labkit-middle { flex-flow: column-reverse; }
+.labkit-room.labkit-instructor .labkit-seen { flex: 0 0 auto; width: 100%; }
+.labkit-room.labkit-instructor .labkit-table { max-height: 260px; }
 </style>"""
