@@ -388,8 +388,8 @@ def _close(widget: Any) -> None:
 
 
 # JupyterLab's own colours: legible in its light and its dark theme, and in any other.
-# The script: a notebook takes the arrow keys for its cells, also from a list that has the focus, and
-# only what carries this attribute keeps its keys; the handle of a slider has no name of its own.
+# The script: a notebook takes the arrow keys for its cells, also from a list that has the focus;
+# only what carries this attribute keeps its keys. The handle of a slider has no name of its own.
 _CSS = """<style onload="
 const panel = this.closest('.labkit-panel');
 const tend = () => {
