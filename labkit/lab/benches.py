@@ -73,6 +73,8 @@ class Outcome(NamedTuple):
     @property
     def journal(self) -> Journal:
         """Raises NotReady where there is none, or none any more."""
+        if not self.folder.database.exists():
+            raise NotReady("the folder of this trial holds no journal any more; run it again")
         return evidence.journal(self.folder)
 
     def story(self) -> str:
@@ -120,14 +122,14 @@ class Bench:
 
     def __init__(self, notebook: OpenNotebook, agent: Agent, plan: str) -> None:
         self._notebook, self.agent, self.plan = notebook, agent, plan
-        self._turn = threading.RLock()
+        self._turn, self._preparing = threading.Lock(), threading.Lock()
         self._folders: list[Folder] = []
         self._is_stopped = False
         self._unharmed: Counter[str] | None = None
 
     def prepare(self) -> None:
         """Runs the agent once unharmed. Raises LabkitError if that does not end well."""
-        with self._turn:
+        with self._preparing:  # not `_turn`: somebody may stop it meanwhile
             if self._unharmed is None:
                 self._unharmed = Counter(self._run_unharmed())
 
@@ -148,7 +150,7 @@ class Bench:
             folder.close()
 
     def close(self) -> None:
-        """Ends what runs beside the trials."""
+        """Ends what runs beside the trials, once no trial is at work."""
         self.stop()
 
     def _run_unharmed(self) -> list[str]:
@@ -234,13 +236,11 @@ class DurableBench(Bench):
 
     def stop(self) -> None:
         super().stop()
-        with self._turn:
-            self._trials.stop()
+        self._trials.stop()
 
     def close(self) -> None:
         super().close()
-        with self._turn:
-            self._trials.__exit__()
+        self._trials.__exit__()
 
     def _make(self, name: str) -> Folder:
         folder = fresh_folder(self._notebook.root, name, runs.SCENARIO)

@@ -112,7 +112,7 @@ class Sweep:
         self._bench: Bench = made(notebook, agent_called(agent), self.plan, unsafe)
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(AT_ONCE)]
         self._at_work = len(self._threads)
-        notebook.beside[f"trials {len(notebook.folders)}"] = self
+        notebook.beside[f"trials {len(notebook.beside)}"] = self
         for thread in self._threads:
             thread.start()
 
@@ -168,11 +168,15 @@ class Sweep:
         self.is_stopped = True
         self._bench.stop()
 
+    def wait(self) -> None:
+        """Returns once no trial is at work."""
+        for thread in self._threads:
+            thread.join()
+
     def close(self) -> None:
         """Stops, and returns once nothing is left running. A second call does nothing."""
         self.stop()
-        for thread in self._threads:
-            thread.join()
+        self.wait()
         self._at_work = 0
         self._bench.close()
 

@@ -17,7 +17,7 @@ from labkit.journal.laws import HELD
 from labkit.journal.painter import FACES
 from labkit.lab.trials import POINTS, Trial, place, tabulate
 
-__all__ = ["Picture", "draw_bars", "draw_calls", "draw_grid"]
+__all__ = ["Picture", "draw_bars", "draw_calls", "draw_grid", "draw_square"]
 
 # The colours of the timelines. Each has a pattern and a word beside it, so none is the only sign.
 NEEDED, AGAIN = "#0072B2", "#D55E00"
@@ -93,7 +93,8 @@ def draw_grid(trials: Iterable[Trial]) -> Picture:
     axes = picture.add_subplot()
     for trial in every:
         point, idx = place(trial)
-        _square(axes, idx, POINTS.index(point), trial)
+        words = f"{trial.judgement}\n{trial.count_reports()}"
+        draw_square(axes, idx, POINTS.index(point), words, held=trial.judgement == HELD)
     axes.set_xlim(-0.5, len(table.columns) - 0.5)
     axes.set_ylim(len(POINTS) - 0.5, -0.5)
     axes.set_xticks(list(table.columns), [f"step {idx}" for idx in table.columns], fontsize=FONT)
@@ -103,12 +104,11 @@ def draw_grid(trials: Iterable[Trial]) -> Picture:
     return picture
 
 
-def _square(axes: Axes, x: int, y: int, trial: Trial) -> None:
-    held = trial.judgement == HELD
+def draw_square(axes: Axes, x: int, y: int, words: str, *, held: bool) -> None:
+    """One place of a grid, with the words in it."""
     colour, hatch = (NEEDED, "") if held else (AGAIN, "xx")
     corner = (x - 0.47, y - 0.44)
     axes.add_patch(Rectangle(corner, 0.94, 0.88, facecolor=colour, hatch=hatch, edgecolor="white"))
-    words = f"{trial.judgement}\n{trial.count_reports()}"
     # The words stand on white: a hatch behind letters makes both illegible.
     box = {"facecolor": "white", "edgecolor": "none", "boxstyle": "round,pad=0.35"}
     axes.text(x, y, words, ha="center", va="center", fontsize=FONT, bbox=box, parse_math=False)

@@ -54,27 +54,25 @@ class Matrix(Panel):
         super().__init__("matrix", SENTENCE)
         self.sweep: cells.Sweep | None = None
         self.chosen: cells.Outcome | None = None
+        self._used = agent, plan or cells.plans(agent)[0], False
         self._refused, self._is_filling = "", False
-        self._make_controls(agent, plan)
+        self._make_controls()
         self._make_views()
+        self._fill_controls()
         self._listen()
         self._show_grid(places)
 
     # Widgets.
 
-    def _make_controls(self, agent: str, plan: str) -> None:
-        known = cells.plans(agent)
+    def _make_controls(self) -> None:
         self.agent = ToggleButtons(
-            options=list(AGENTS), value=agent, description="Agent",
+            options=list(AGENTS), description="Agent",
             style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
         ).add_class("labkit-agent")  # fmt: skip
         self.plan = Dropdown(
-            options=known, value=plan or known[0], description="Plan", style=AS_WIDE_AS_IT_IS,
-            layout={"width": "auto"},
-        ).add_class("labkit-plan")  # fmt: skip
-        self.unsafe = Checkbox(
-            description=f"Unsafe: {cells.UNSAFE[agent]}", indent=False, layout={"width": "auto"}
-        ).add_class("labkit-unsafe")
+            description="Plan", style=AS_WIDE_AS_IT_IS, layout={"width": "auto"}
+        ).add_class("labkit-plan")
+        self.unsafe = Checkbox(indent=False, layout={"width": "auto"}).add_class("labkit-unsafe")
         self.run_all = button("Run all", "Kills an agent at every place", "labkit-run-all")
         self.stop = button("Stop", "Ends the trials that run", "labkit-stop")
         self.stop.disabled = True
@@ -106,7 +104,7 @@ class Matrix(Panel):
         if self.sweep and not self.sweep.is_over:
             self._refused = " Run all was refused: these trials are at work; press Stop, or wait."
             raise NotReady(self._refused.strip())
-        agent, plan, unsafe = self.agent.value, self.plan.value, self.unsafe.value
+        agent, plan, unsafe = self._used
         self._show_grid(cells.grid(agent, plan, unsafe=unsafe))
         self.sweep = cells.Sweep(agent, plan, unsafe=unsafe)
         self.show_code(self.sweep.code)
@@ -123,14 +121,22 @@ class Matrix(Panel):
     def _use(self, agent: str, plan: str, unsafe: bool) -> None:
         if self._is_filling:
             return
+        try:
+            self._show_grid(cells.grid(agent, plan, unsafe=unsafe))
+            self._used = agent, plan or cells.plans(agent)[0], unsafe
+        finally:  # what cannot be had is not chosen
+            self._fill_controls()
+
+    def _fill_controls(self) -> None:
+        agent, plan, unsafe = self._used
         self._is_filling = True
         try:
-            known = cells.plans(agent)
-            self.plan.options, self.plan.value = known, plan or known[0]
-            self.unsafe.value, self.unsafe.description = unsafe, f"Unsafe: {cells.UNSAFE[agent]}"
+            self.agent.value, self.unsafe.value = agent, unsafe
+            self.plan.options = cells.plans(agent)
+            self.plan.value = plan
+            self.unsafe.description = f"Unsafe: {cells.UNSAFE[agent]}"
         finally:
             self._is_filling = False
-        self._show_grid(cells.grid(agent, self.plan.value, unsafe=unsafe))
 
     def choose(self, number: int) -> None:
         """Opens the journal of a cell. Raises NotReady where it was not tried."""
