@@ -224,7 +224,8 @@ def test_who_has_seen_enough_leaves_no_process_behind(agent: str) -> None:
     seen = []
     for outcome in cells.run(agent):
         seen.append(outcome)
-        assert marked()  # the control: while it goes on, something is there to be found
+        # The control: while it goes on, processes come and go, and one of them is found.
+        assert any(marked() for _ in range(1000))
         break
     assert len(seen) == 1
     assert cells.summarize(seen, 9) == "1 of 9 killed and held; 8 not tried."
