@@ -45,6 +45,14 @@ async (number) => {
   await window.jupyterapp.commands.execute('notebook:run-cell');
 }
 """
+FOCUS_CELL = """
+(number) => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  notebook.mode = 'command';
+  notebook.activeCellIndex = number;
+  notebook.activeCell.node.focus();
+}
+"""
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()"
 CLOSE = """
 () => {
@@ -54,8 +62,10 @@ CLOSE = """
 """
 CHANGE_THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
 ERRORS = """
-() => [...document.querySelectorAll('[data-mime-type="application/vnd.jupyter.error"]')]
-  .map((area) => area.innerText)
+() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+  .flatMap((cell) => cell.toJSON().outputs ?? [])
+  .filter((output) => output.output_type === 'error')
+  .map((output) => output.traceback.join('\\n'))
 """
 
 
@@ -105,13 +115,17 @@ class LabPage:
         """Every cell, until the kernel is idle. No cell may fail."""
         self.wait_until_idle()
         self.page.evaluate(RUN_ALL)
-        assert self.page.evaluate(ERRORS) == []
+        self._expect_no_error()
 
     def run_cell(self, number: int) -> None:
         """The cell of that number from 0, until the kernel is idle. It may not fail."""
         self.wait_until_idle()
         self.page.evaluate(RUN_CELL, number)
-        assert self.page.evaluate(ERRORS) == []
+        self._expect_no_error()
+
+    def _expect_no_error(self) -> None:
+        raised = self.page.evaluate(ERRORS)
+        assert not raised, "\n".join(raised)
 
     def wait_until_idle(self) -> None:
         self.page.wait_for_function(HAS_KERNEL, timeout=WAIT_MS)
@@ -123,6 +137,18 @@ class LabPage:
     def close_files(self) -> None:
         """Every document, unsaved; the kernel lives on."""
         self.page.evaluate(CLOSE)
+
+    def press_until(self, key: str, target: Locator, *, most: int = 120) -> None:
+        """Presses a key, as Tab, until `target` has the focus."""
+        for _ in range(most):
+            if target.evaluate("(element) => element === document.activeElement"):
+                return
+            self.page.keyboard.press(key)
+        raise AssertionError(f"{most} times {key} do not lead to {target}")
+
+    def focus_cell(self, number: int) -> None:
+        """As a reader has it who comes by the keyboard: the cell is active, nothing in it is."""
+        self.page.evaluate(FOCUS_CELL, number)
 
     def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
         """Waits for what is to be seen outside the page; the page goes on meanwhile."""
