@@ -15,6 +15,7 @@ __all__ = [
     "Question",
     "exercise",
     "exercises",
+    "lessons",
     "notebook",
     "notebooks",
     "question",
@@ -25,7 +26,8 @@ __all__ = [
 class Notebook(NamedTuple):
     """One notebook. `number` has two digits and stands first in the file's name.
 
-    `scenario` names the folder of `labkit.lab.scenarios` with its plan and its notes.
+    `scenario` names the folder of `labkit.lab.scenarios` with its plan and its notes. `minutes` is
+    0 where somebody uses it for as long as they like: it asks nothing and has no exercise.
     """
 
     number: str
@@ -37,6 +39,11 @@ class Notebook(NamedTuple):
     @property
     def file(self) -> str:
         return f"{self.number}-{self.slug}.ipynb"
+
+    @property
+    def length(self) -> str:
+        """Its minutes, as a table shows them."""
+        return str(self.minutes or "-")
 
 
 class Question(NamedTuple):
@@ -66,6 +73,11 @@ class Exercise(NamedTuple):
 def notebooks() -> list[Notebook]:
     """All notebooks, in reading order."""
     return [Notebook(**entry) for entry in _content()["notebook"]]
+
+
+def lessons() -> list[Notebook]:
+    """Those that are worked through, with predictions and exercises."""
+    return [entry for entry in notebooks() if entry.minutes]
 
 
 def notebook(number: str | int) -> Notebook:

@@ -1,7 +1,8 @@
 """`python -m labkit.lab.regenerate [NN ...]`: run the originals again and store their outputs.
 
 A notebook that shows what it showed before is not written, so nothing changed is no diff. What
-would differ by machine is not stored: times of execution, widget state, the version of Python.
+would differ by machine is not stored: times of execution, widgets and their state (of a panel its
+sentence stays), the version of Python.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["execute", "main", "regenerate"]
 
 CELL_TIMEOUT_S = 60
+WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -90,6 +92,15 @@ def execute(notebook: NotebookNode, folder: Path, *, allow_errors: bool = False)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             raise CellFailed(f"a cell failed, nothing was stored:\n{error}") from None
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    _drop_widgets(notebook)
+
+
+def _drop_widgets(notebook: NotebookNode) -> None:
+    """A widget lives in its kernel. Stored, it would be a name that no kernel knows, and another
+    one each time."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            output.get("data", {}).pop(WIDGET, None)
 
 
 def _fill_hints(notebook: NotebookNode) -> None:

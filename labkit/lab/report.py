@@ -78,7 +78,7 @@ def progress_command(argv: list[str]) -> int:
 
 def _report() -> Report:
     letters, checked = progress.predictions(), progress.checks()
-    rows = [_row(notebook, letters, checked) for notebook in content.notebooks()]
+    rows = [_row(notebook, letters, checked) for notebook in content.lessons()]
     asked = {entry.id for row in rows for entry in row.questions}
     asked |= {entry.id for row in rows for entry in row.exercises}
     return Report(

@@ -62,6 +62,9 @@ class Done(NamedTuple):
     code: str
     said: str
 
+    def __repr__(self) -> str:
+        return self.code
+
 
 class Mark(NamedTuple):
     """Differs from the one before as soon as there is something new to see."""
@@ -179,6 +182,14 @@ class Stage:
         """Where `run` can be killed. For a durable run it takes a second, the first time."""
         return places(self.agent.name, self.plan, self._folder.path)
 
+    def tabulate_places(self) -> pd.DataFrame:
+        """The grid: a row for each step, a column for each point, and in it what `run` takes."""
+        import pandas as pd
+
+        table = pd.DataFrame(self.places, columns=["", "step", "at", "waits"])
+        wide = table.pivot(index="step", columns="", values="at")
+        return wide.loc[table["step"].unique(), table[""].unique()]
+
     @property
     def is_at_work(self) -> bool:
         return self._folder is self._home and self.process is not None and self.process.alive
@@ -232,7 +243,9 @@ class Stage:
         number = self.process.number if self.process else 0
         status = self.status if state in (READY, OVER) else ""
         words = WORDS[state].format(thing=thing, status=status, number=number)
-        return f"Process {number}: {ended}. {words}" if ended else words
+        if ended is None or self.acts[-1].act == "answer":  # that was another process
+            return words
+        return f"Process {number}: {ended}. {words}"
 
     @property
     def words_unseen(self) -> str:
@@ -303,6 +316,7 @@ class Stage:
     def code(self) -> str:
         """The first cell of a fresh notebook that does again what was done here, since the folder
         was fresh, and comes to the same journal."""
+        self.ended()  # noted, if nobody has looked
         begin = f'lab.begin("{verbs.current_notebook().notebook.number}")'
         first = ["from labkit import lab\n", *([OLDER] if self._is_older else []), begin]
         return "\n".join([*first, *(done.code for done in self.acts)])

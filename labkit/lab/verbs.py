@@ -119,7 +119,8 @@ def begin(number: str | int) -> None:
         _open.pop().close()
     _open.append(OpenNotebook(notebook))
     _widen_tables()
-    print(f"Notebook {notebook.number}, {notebook.title}: about {notebook.minutes} minutes.")
+    about = f": about {notebook.minutes} minutes." if notebook.minutes else "."
+    print(f"Notebook {notebook.number}, {notebook.title}{about}")
     print(f"A fresh folder, {_open[-1].where}, holds {_plan_and_notes(_open[-1].folder)}.")
     print("No agent has run in it.")
 
@@ -130,7 +131,8 @@ def end() -> None:
     for process in current.close():
         print(f"Ended process {process.number} ({process.typed}), which was still running.")
     print("Nothing is left running.")
-    print(current.predictions.summary())
+    if content.questions(current.notebook.number):
+        print(current.predictions.summary())
     if asked := content.exercises(current.notebook.number):
         print(f"Exercises: {_count_held(current, asked)} of {len(asked)} held.")
     print(_what_next(current.notebook))

@@ -17,7 +17,7 @@ OUTCOMES = {
     "restart": ("0 reports", "1 report", "2 reports"),
     "durable": ("waits, 0 messages", "waits, 1 message", "1 message", "2 messages"),
 }
-YES, NO = "this", "-"
+YES, NO = "came so", "-"
 
 
 class Ballot:
@@ -57,4 +57,4 @@ def tabulate(votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
         raise UsageError("nobody has voted; count the hands for each answer first")
     every = {**votes, outcome: votes.get(outcome, 0)}
     rows = [(answer, number, YES if answer == outcome else NO) for answer, number in every.items()]
-    return pd.DataFrame(rows, columns=["answer", "votes", "came"]).set_index("answer")
+    return pd.DataFrame(rows, columns=["answer", "votes", "outcome"]).set_index("answer")

@@ -176,9 +176,10 @@ def cleared(original: NotebookJSON) -> NotebookJSON:
 
 
 def _usage(form: str, does: str) -> str:
-    lines = [
-        f"  {entry.number}  {entry.title} ({entry.minutes} min)" for entry in content.notebooks()
-    ]
+    every = (
+        (entry, f" ({entry.minutes} min)" * bool(entry.minutes)) for entry in content.notebooks()
+    )
+    lines = [f"  {entry.number}  {entry.title}{minutes}" for entry, minutes in every]
     return "\n".join([f"usage: {form}", "", *lines, "", does])
 
 

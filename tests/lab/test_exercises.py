@@ -22,7 +22,7 @@ ALL = content.exercises()
 # `make test` tries these, one of each notebook and not the slowest; a check takes seconds, since it
 # kills agents, and `make proof` tries all.
 QUICK = {"06": "06.ex3", "08": "08.ex2", "09": "09.ex2"}
-SAMPLE = {QUICK.get(entry.number, f"{entry.number}.ex1") for entry in content.notebooks()}
+SAMPLE = {QUICK.get(entry.number, f"{entry.number}.ex1") for entry in content.lessons()}
 KINDS = {"predict", "repair", "extend"}
 each = pytest.mark.parametrize("exercise", ALL, ids=lambda exercise: exercise.id)
 sample = pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_it_has_minutes_a_kind_and_three_hints(exercise: Exercise) -> None:
 
 
 def test_each_notebook_has_two_or_three_exercises_and_each_answer_an_exercise() -> None:
-    for notebook in content.notebooks():
+    for notebook in content.lessons():
         assert len(content.exercises(notebook.number)) in (2, 3), notebook.number
     files = {path.stem for path in Path(solutions_file).parent.glob("[0-9]*.py")}
     assert files == {exercise.id.replace(".", "_") for exercise in ALL}

@@ -159,7 +159,7 @@ def test_two_notebooks_lose_none_of_each_others_answers(home: Path) -> None:
 
 
 def test_every_answer_is_an_option_and_has_a_reason() -> None:
-    for entry in content.notebooks():
+    for entry in content.lessons():
         assert content.questions(entry.number)
         for question in content.questions(entry.number):
             assert question.answer in question.options

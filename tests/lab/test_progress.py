@@ -410,7 +410,7 @@ def test_the_table_before_anything_is_recorded(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = show(capsys)
-    for entry in content.notebooks():
+    for entry in content.lessons():
         asked, exercises = len(content.questions(entry.number)), content.exercises(entry.number)
         [line] = [line for line in said.splitlines() if line.startswith(f"{entry.number}  ")]
         assert entry.title in line
@@ -419,8 +419,8 @@ def test_the_table_before_anything_is_recorded(
         assert f"0 of {len(exercises)}" in line or not exercises
         for exercise in exercises:
             assert f"  {exercise.id}  {exercise.asks.split()[0]} " in said
-    assert f"{sum(entry.minutes for entry in content.notebooks())} " in said
-    assert f"Next: {content.notebooks()[0].number}, " in said
+    assert f"{sum(entry.minutes for entry in content.lessons())} " in said
+    assert f"Next: {content.lessons()[0].number}, " in said
     assert said.splitlines()[-1] == (
         f"Nothing is recorded yet; it will be kept in {home}/progress.json"
     )
@@ -429,7 +429,7 @@ def test_the_table_before_anything_is_recorded(
 
 
 def test_what_is_held_and_answered_counts(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second, *_ = content.notebooks()
+    first, second, *_ = content.lessons()
     hold_all(first.number)
     [wrong, *_] = content.exercises("02")
     progress.record_check(wrong.id, "broken", "x")
@@ -464,7 +464,7 @@ def test_tries_are_told_as_far_as_they_are_known(
 def test_with_every_exercise_held_nothing_is_next(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for entry in content.notebooks():
+    for entry in content.lessons():
         hold_all(entry.number)
     said = show(capsys)
     assert "Every exercise is held." in said
@@ -521,7 +521,7 @@ def test_the_form_for_programs_names_no_machine(
     told = json.loads(text)
     assert str(home) not in text
     by_number = {entry["number"]: entry for entry in told["notebooks"]}
-    assert list(by_number) == [entry.number for entry in content.notebooks()]
+    assert list(by_number) == [entry.number for entry in content.lessons()]
     assert by_number["05"]["predictions"][Q] == "a"
     assert by_number["05"]["predictions"]["05.q2"] is None
     assert by_number["02"]["exercises"][EX] == {
@@ -529,13 +529,13 @@ def test_the_form_for_programs_names_no_machine(
         "asks": content.exercise(EX).asks,
     }
     assert told["totals"] == {
-        "minutes": sum(entry.minutes for entry in content.notebooks()),
+        "minutes": sum(entry.minutes for entry in content.lessons()),
         "answered": 1,
-        "asked": sum(len(content.questions(entry.number)) for entry in content.notebooks()),
+        "asked": sum(len(content.questions(entry.number)) for entry in content.lessons()),
         "held": 1,
         "exercises": len(content.exercises()),
     }
-    assert told["next"] == content.notebooks()[0].number
+    assert told["next"] == content.lessons()[0].number
 
 
 def test_a_merge_says_what_it_took(

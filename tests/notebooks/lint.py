@@ -17,7 +17,7 @@ from labkit.lab.hints import folded
 Cell = dict[str, Any]
 NotebookJSON = dict[str, Any]
 
-KNOWN_TAGS = {"setup", "control", "predict", "run", "exercise"}
+KNOWN_TAGS = {"setup", "control", "predict", "run", "exercise", "widget", "nbval-ignore-output"}
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 CELLS_PER_FIGURE = 9
 COLUMNS_MAX = 84  # of code and of what is printed: more is wrapped on a screen of 1280 x 720
@@ -89,6 +89,8 @@ def _cell(cell: Cell) -> Iterator[str]:
         yield f"{where}: metadata other than tags"
     if unknown := set(tags) - KNOWN_TAGS:
         yield f"{where}: unknown tags {sorted(unknown)}; nbval ignores a misspelt one silently"
+    if ("widget" in tags) != ("nbval-ignore-output" in tags):
+        yield f"{where}: the output of a widget is not compared, and nothing else is let off"
     if cell["cell_type"] == "code":
         yield from _python(text, where, "exercise" in tags)
         yield from _width(text, f"{where}: a line of code")
@@ -134,6 +136,8 @@ def _outputs(cell: Cell) -> Iterator[str]:
         for what, pattern in VARYING.items():
             if re.search(pattern, text):
                 yield f"{where}: shows {what}"
+        if any("widget" in name for name in data):
+            yield f"{where}: stores a widget, which no kernel knows; make notebooks leaves it out"
         if any(name.startswith("image/") for name in data):
             yield f"{where}: a bare image has no alternative text in JupyterLab"
         yield from _images("".join(data.get("text/html", "")), text, where)
@@ -178,8 +182,8 @@ def _prose(notebook: NotebookJSON, entry: Notebook, glossary: str) -> Iterator[s
         yield "one H1, and first"
     if any(below > above + 1 for above, below in pairwise(levels)):
         yield "a heading level is skipped"
-    if f"| {entry.minutes} |" not in prose:
-        yield f"the table does not say {entry.minutes} minutes"
+    if f"| {entry.length} |" not in prose:
+        yield f"the table does not say {entry.length} minutes"
     if f"| {_next(entry)} |" not in prose:
         yield f"the table does not say {_next(entry)!r} as what comes next"
     for words in ("After this notebook you can", "## What is still wrong", "## Key points"):

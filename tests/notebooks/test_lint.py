@@ -76,6 +76,22 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     ),
     "no prose": (lambda nb: nb["cells"].extend([_first_code(nb)] * 3), "without a word"),
     "tag": (lambda nb: _first_code(nb)["metadata"].update(tags=["NBVAL"]), "unknown tags"),
+    "not compared": (
+        lambda nb: _first_code(nb)["metadata"].update(tags=["nbval-ignore-output"]),
+        "nothing else is let off",
+    ),
+    "widget compared": (
+        lambda nb: _first_code(nb)["metadata"].update(tags=["widget"]),
+        "output of a widget is not compared",
+    ),
+    "stored widget": (
+        lambda nb: _output(
+            nb,
+            output_type="execute_result",
+            data={"text/plain": "x", "application/vnd.jupyter.widget-view+json": {}},
+        ),
+        "stores a widget",
+    ),
     "timing": (lambda nb: _first_code(nb)["metadata"].update(execution={}), "other than tags"),
     "magic": (lambda nb: _set(_first_code(nb), source="%time 1"), "magic"),
     "shell": (lambda nb: _set(_first_code(nb), source="!ls"), "magic"),

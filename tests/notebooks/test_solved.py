@@ -17,7 +17,7 @@ from labkit.lab.solutions import read_answers
 # `make test` checks every answer in this process (tests/lab); a kernel for one is enough.
 EACH = [
     pytest.param(entry, id=entry.number, marks=[] if entry.number == "00" else pytest.mark.proof)
-    for entry in content.notebooks()
+    for entry in content.lessons()
 ]
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
