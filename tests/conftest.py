@@ -75,3 +75,15 @@ def run_python(
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sampled`, the first case runs in `make test` and the others are proof."""
+    tried: set[tuple[Path, str]] = set()
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            test = (item.path, item.name.partition("[")[0])
+            if test in tried:
+                item.add_marker("proof")
+            tried.add(test)

@@ -84,6 +84,7 @@ def test_the_figures_of_the_kit_with_strace() -> None:
     assert kit.time_images(12)[1] == "12 distinct images, 0 broken"
 
 
+@pytest.mark.proof
 def test_the_figures_of_the_journal(tmp_path: Path) -> None:
     events = measure_events(Bench(tmp_path, 1), 400)
     assert (events.figure, events.limit) == ("400 events as a frame", 4)

@@ -93,6 +93,7 @@ def test_the_commands_do_what_their_comments_say(tmp_path: Path) -> None:
     assert "1 recovery" in ran[6].stdout
 
 
+@pytest.mark.proof
 def test_the_commands_of_the_workbook_do_what_their_comments_say(tmp_path: Path) -> None:
     """In a copy of the checkout: they write into the one that they belong to."""
     [block] = [block for block in blocks() if "labkit reset" in block]

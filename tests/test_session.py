@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import run_python
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 LEAVES_A_CHILD = """\
@@ -88,3 +90,16 @@ def has_ended(pid: str) -> bool:
         return not Path("/proc", pid, "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+@pytest.mark.proof
+def test_of_a_sampled_test_one_case_is_for_every_day_and_the_others_are_proof() -> None:
+    test = "tests/restart/test_environment.py::test_64_a_bad_value"
+    cases = [
+        run_python(
+            "-m", "pytest", "-q", "--collect-only", "-m", mark, test, cwd=CONFTEST.parent
+        ).out.count(test)
+        for mark in ("", "not proof", "proof")
+    ]
+    assert cases[0] > 2
+    assert cases[1:] == [1, cases[0] - 1]

@@ -348,6 +348,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.sampled
 @needs_strace
 @pytest.mark.parametrize("name", BREAKS)
 def test_an_agent_that_does_not_sync_loses(root: Path, name: str) -> None:

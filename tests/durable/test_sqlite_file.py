@@ -507,6 +507,7 @@ if sys.argv[1] == "moved":
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["deleted", "moved", "replaced", "truncated", "linked"])
 def test_a_file_that_is_lost_is_not_made_anew(filled: Path, how: str) -> None:
     """Not at the next try either: an empty store would say that there never was a run."""

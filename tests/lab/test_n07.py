@@ -107,6 +107,7 @@ def test_what_names_no_case_is_not_judged(killers: object) -> None:
     assert judged("07.ex1", killers).verdict == "not judged"
 
 
+@pytest.mark.proof
 def test_a_case_that_raises_or_never_ends_is_no_crash() -> None:
     def raises(exit_code: int, steps: list[Any], reports: list[str]) -> list[str]:
         raise KeyError(exit_code)

@@ -152,6 +152,7 @@ def paid(point, idx, steps):
     assert judge("09.ex1", "paid", source).verdict == "held"
 
 
+@pytest.mark.proof
 def test_no_model_is_left_by_a_check() -> None:
     """Each check has models of its own, and the notebook's is not asked."""
     model = lab.model()

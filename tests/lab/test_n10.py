@@ -96,6 +96,7 @@ def test_another_good_query_holds(query: str) -> None:
     assert lab.check("10.ex1", query).verdict == "held"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "verdict", "says"), ODD_TOOLS.values(), ids=ODD_TOOLS)
 def test_an_odd_tool(source: str, verdict: str, says: str) -> None:
     judgement = judge(source)

@@ -85,6 +85,7 @@ def test_calls_are_seen_however_they_are_made(
     assert call(tmp_path, body).calls == calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("body", "ended"),
     [

@@ -167,6 +167,7 @@ ODD = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("exercise", ["11.ex1", "11.ex2"])
 @pytest.mark.parametrize("source", ODD.values(), ids=ODD)
 def test_an_odd_answer_gets_a_verdict_in_words(exercise: str, source: str) -> None:

@@ -110,6 +110,7 @@ def minimal(source: str) -> dict[str, Any]:
     return {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
 
 
+@pytest.mark.proof
 def test_nbval_is_red_at_a_changed_word_and_nowhere_else(tmp_path: Path) -> None:
     """The control of the whole check. Both copies run in one call, far from any conftest."""
     original = up_to_a_kill(json.loads((originals() / SAMPLE.file).read_text(encoding="utf-8")))

@@ -65,6 +65,7 @@ while code == -9:
 """
 
 
+@pytest.mark.proof
 def test_create_killed_anywhere_and_created_again(desk: Desk) -> None:
     argv = [sys.executable, "-c", DIES_AT_STATEMENT]
     done = subprocess.run(argv, cwd=desk.folder, env=environment(), capture_output=True, text=True)
@@ -142,6 +143,7 @@ sys.exit(worst)
 """
 
 
+@pytest.mark.proof
 def test_8_processes_create_at_the_same_moment_20_times(desk: Desk) -> None:
     """Four tasks, each by two processes. All succeed, whoever comes first."""
     argv = [sys.executable, "-c", EIGHT, "20"]
@@ -408,6 +410,7 @@ def count(input, ctx, idem_key):
 """
 
 
+@pytest.mark.proof
 def test_10_000_steps_cost_per_step_does_not_grow(quick_desk: Desk) -> None:
     """Counted, not timed: instructions of SQLite from one step's tool to the next one's."""
     desk, total = quick_desk, 10_000

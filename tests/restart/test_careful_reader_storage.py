@@ -94,6 +94,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("args", COMMANDS, ids=[args[0] for args in COMMANDS])
 @pytest.mark.parametrize("make", STRANGERS)
 def test_a_file_that_is_not_ours(
@@ -266,6 +267,7 @@ def sweep(desk: Desk, fault: str, every: int) -> int:
     return delivered
 
 
+@pytest.mark.sampled
 @needs_strace
 @pytest.mark.parametrize("fault", WRITES)
 def test_disk_full_or_failing_at_some_writes(desk: Desk, fault: str) -> None:
@@ -293,6 +295,7 @@ PUBLISHING = [
 ]
 
 
+@pytest.mark.sampled
 @needs_strace
 @pytest.mark.parametrize("fault", PUBLISHING)
 def test_a_fault_while_publishing(desk: Desk, fault: str) -> None:

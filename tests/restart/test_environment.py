@@ -37,6 +37,7 @@ BAD_VALUES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "value"), BAD_VALUES)
 def test_64_a_bad_value(desk: Desk, name: str, value: str) -> None:
     """Nothing is written by a run that does not understand its environment."""
