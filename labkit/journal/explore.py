@@ -12,6 +12,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from labkit.errors import NotFound, UsageError
@@ -26,11 +27,12 @@ from labkit.journal.reading import (
 )
 
 __all__ = [
-    "CUT", "Contents", "Glance", "Neighbour", "Run", "Task", "contents", "find_journals", "glance",
-    "lines", "neighbours", "pretty", "row", "rows", "seqs",
+    "CUT", "Contents", "Glance", "Neighbour", "Run", "Task", "contents", "fields", "find_journals",
+    "glance", "lines", "neighbours", "pretty", "row", "rows", "seqs",
 ]  # fmt: skip
 
 CUT = 200  # characters of the data in a list
+MAX_SEQ = 2**63 - 1
 KIN = 50  # neighbours at most
 
 
@@ -41,6 +43,10 @@ class Task(NamedTuple):
     id: str
     status: str | None
     events: int
+
+    @property
+    def summary(self) -> str:
+        return f"{plain(str(self.id), 30)}: {self.status or 'no row'}, {self.events:,} events"
 
 
 class Run(NamedTuple):
@@ -61,6 +67,17 @@ class Contents(NamedTuple):
     runs: tuple[Run, ...]
     kinds: dict[str, int]
 
+    @property
+    def summary(self) -> str:
+        """In one sentence."""
+        system, word = ("durable runs", "run") if self.is_durable else ("the restart agent", "task")
+        tasks = f"{len(self.tasks):,} {word}{'' if len(self.tasks) == 1 else 's'}"
+        events = f"{self.events:,} event{'' if self.events == 1 else 's'}"
+        return f"{events}, {tasks}; a journal of {system}."
+
+
+NOTHING = Contents(False, 0, 0, (), (), {})
+
 
 class Neighbour(NamedTuple):
     why: str
@@ -77,18 +94,20 @@ class Glance(NamedTuple):
     last: tuple[Any, ...]
 
 
-def contents(source: Source) -> Contents:
-    """Counts events by task, run and kind. Raises what `snapshot` raises."""
+def contents(source: Source, before: Contents | None = None) -> Contents:
+    """Counts events by task, run and kind. With what it said `before` of the same journal it looks
+    at the newer ones only. Raises what `snapshot` raises."""
+    known = before or NOTHING
     with snapshot(path_of(source)) as reader:
-        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), min(seq), max(seq)
-            FROM journal GROUP BY 1, 2, 3 ORDER BY min(seq)"""
-        groups = list(reader.tuples(query)) if reader.has_journal else []
+        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), max(seq)
+            FROM journal WHERE seq > ? GROUP BY 1, 2, 3 ORDER BY min(seq)"""
+        groups = list(reader.tuples(query, (known.last_seq,))) if reader.has_journal else []
         statuses = {task.id: task.status for task in read_tasks(reader)}
         is_durable = reader.is_durable
-    of_task: Counter[str] = Counter()
-    of_run: Counter[tuple[str, str]] = Counter()
-    of_kind: Counter[str] = Counter()
-    for task, run, kind, count, _, _ in groups:
+    of_task = Counter({task.id: task.events for task in known.tasks})
+    of_run = Counter({(run.task_id, run.name): run.events for run in known.runs})
+    of_kind = Counter(known.kinds)
+    for task, run, kind, count, _ in groups:
         of_task[task] += count
         of_kind[kind] += count
         if run is not None:
@@ -97,7 +116,7 @@ def contents(source: Source) -> Contents:
     return Contents(
         is_durable,
         of_task.total(),
-        max((group[5] for group in groups), default=0),
+        max((group[-1] for group in groups), default=known.last_seq),
         tuple(Task(name, statuses.get(name), of_task[name]) for name in names),
         tuple(Run(task, run, count) for (task, run), count in of_run.items()),
         dict(of_kind),
@@ -111,19 +130,22 @@ def seqs(
     run: str | None = None,
     kinds: Collection[str] = (),
     after: int = 0,
+    until: int = MAX_SEQ,
 ) -> list[int]:
-    """The `seq` of the events of a task, a run and some kinds; all of them by default."""
+    """The `seq` of the events of a task, a run and some kinds; all of them by default. With
+    `after < seq <= until`."""
     with snapshot(path_of(source)) as reader:
         query = f"""SELECT seq FROM journal
-            WHERE seq > ? AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
+            WHERE seq > ? AND seq <= ?
+            AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
             AND (? = '[]' OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq"""
         chosen = json.dumps(list(kinds))
-        values = (after, task, task, run, run, chosen, chosen)
+        values = (after, until, task, task, run, run, chosen, chosen)
         return [seq for (seq,) in reader.tuples(query, values)] if reader.has_journal else []
 
 
 def rows(source: Source, chosen: Sequence[int]) -> list[Event]:
-    """These events in their order, with the first 200 characters of their data."""
+    """These events in their order, with the first 200 characters of each text."""
     where = "seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
     with snapshot(path_of(source)) as reader:
         return list(_events(reader, where, json.dumps(list(chosen))))
@@ -173,6 +195,16 @@ def lines(events: Iterable[Event], *, with_task: bool = False) -> list[str]:
     return [_line(event, with_task) for event in events]
 
 
+def fields(event: Event) -> list[tuple[str, object]]:
+    """The columns of an event, and its time as a person reads it."""
+    try:
+        time = datetime.fromtimestamp(event.ts, UTC).isoformat(" ", "milliseconds")
+    except (TypeError, ValueError, OverflowError, OSError):
+        time = "no time"
+    found: list[tuple[str, object]] = list(event._asdict().items())
+    return [*found[:2], ("ts in UTC", time), *found[2:]]
+
+
 def pretty(data: object) -> str:
     """JSON text with a line for each field; what is no JSON as it is."""
     try:
@@ -210,7 +242,11 @@ def _events(reader: Reader, where: str, *values: Any, cut: int | None = CUT) -> 
     data = "data" if cut is None else f"substr(data, 1, {cut})"
     query = f"SELECT {', '.join(EVENT_COLUMNS[:-1])}, {data} FROM journal WHERE {where}"
     found = reader.tuples(query, values) if reader.has_journal else iter(())
-    return map(Event._make, found)
+    return map(Event._make, found if cut is None else map(_shorten, found))
+
+
+def _shorten(values: Sequence[Any]) -> list[Any]:
+    return [value[:CUT] if isinstance(value, (str, bytes)) else value for value in values]
 
 
 def _row(reader: Reader, seq: int) -> Event:
@@ -243,6 +279,6 @@ def _line(event: Event, with_task: bool) -> str:
     step = "" if event.step_idx is None else f"{event.step_idx} {event.step or ''}".strip()
     if event.attempt is not None:
         step += f" #{event.attempt}"
-    who = event.owner if event.is_durable else event.run_id
-    parts = [f"{plain(str(event.kind), 16):<16}", f"{plain(step, 24):<24}", plain(str(who or ""))]
+    who = str((event.owner if event.is_durable else event.run_id) or "")
+    parts = [f"{plain(str(event.kind), 16):<16}", f"{plain(step, 24):<24}", f"{plain(who, 24):<12}"]
     return "  ".join([*parts, plain(str(event.task_id), 24)] if with_task else parts).rstrip()

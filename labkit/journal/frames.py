@@ -107,7 +107,7 @@ class Verdicts(tuple[Verdict, ...]):
     def of(self, seq: int) -> pd.DataFrame:
         """The findings that this event shows: those of the laws that it breaks."""
         found = self.findings()
-        return found[[seq in seqs for seqs in found["seqs"]]].reset_index(drop=True)
+        return found.loc[[seq in seqs for seqs in found["seqs"]]].reset_index(drop=True)
 
     def __repr__(self) -> str:
         return "\n".join(f"{v.law}  {v.promise}: {v.verdict} ({v.reason})" for v in self)
@@ -204,9 +204,9 @@ class Journal:
         events = self.read(task, until=seq)
         return _standing(fold(events), _dtypes_of(events))
 
-    def contents(self) -> Contents:
+    def contents(self, before: Contents | None = None) -> Contents:
         """How much there is: tasks, runs, kinds of event. See `explore`, of which these are."""
-        return explore.contents(self)
+        return explore.contents(self, before)
 
     def seqs(
         self,
@@ -215,13 +215,14 @@ class Journal:
         run: str | None = None,
         kinds: Collection[str] = (),
         after: int = 0,
+        until: int = explore.MAX_SEQ,
     ) -> list[int]:
         """The `seq` of the events of a task, of a run (of durable runs: an owner with its epoch,
-        as `ann#1`), of some kinds."""
-        return explore.seqs(self, task, run=run, kinds=kinds, after=after)
+        as `ann#1`), of some kinds; `after < seq <= until`."""
+        return explore.seqs(self, task, run=run, kinds=kinds, after=after, until=until)
 
     def rows(self, seqs: Sequence[int]) -> pd.DataFrame:
-        """These events as `events` has them, with the first 200 characters of their data."""
+        """These events as `events` has them, with the first 200 characters of each text."""
         return _events_frame(explore.rows(self, seqs))
 
     def row(self, seq: int) -> Event:

@@ -292,7 +292,8 @@ def unknown_task(reader: Reader, task: str) -> UnknownTask:
 
 def plain(text: str, limit: int = 60) -> str:
     """Text of a journal as one short line, without what a terminal would obey."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    kept = text[: limit + 1]  # of 10 million characters the others would take a second
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in kept)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 

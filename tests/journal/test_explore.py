@@ -19,6 +19,7 @@ from labkit.journal.explore import (
     Run,
     Task,
     contents,
+    fields,
     find_journals,
     glance,
     lines,
@@ -70,6 +71,20 @@ def test_contents_of_an_empty_file(tmp_path: Path) -> None:
     assert contents(path)[1:] == (0, 0, (), (), {})
     assert seqs(path) == rows(path, [1]) == []
     assert glance(path).last_seq == 0
+
+
+def test_contents_are_counted_on(tamper: Tamper) -> None:
+    path = tamper()
+    before = contents(path)
+    grow(path)
+    assert contents(path, before) == contents(path)
+    assert contents(path, before).events == 16
+    assert contents(path, contents(path)) == contents(path)
+
+
+def test_contents_in_a_sentence(killed_twice: Path, every_kind: Path) -> None:
+    assert contents(killed_twice).summary == "15 events, 1 task; a journal of the restart agent."
+    assert contents(every_kind).summary.endswith(" runs; a journal of durable runs.")
 
 
 def test_events_are_picked(killed_twice: Path) -> None:
@@ -149,10 +164,22 @@ def test_neighbours_as_a_frame(killed_twice: Path) -> None:
     assert list(Journal(killed_twice).rows([3, 4])["kind"]) == ["step_started", "step_finished"]
 
 
+def test_fields_of_an_event(killed_twice: Path) -> None:
+    found = dict(fields(row(killed_twice, 3)))
+    assert found["ts in UTC"] == "2026-01-01 00:01:02.000+00:00"
+    assert found["kind"] == "step_started"
+
+
+@pytest.mark.parametrize("ts", ["'soon'", "1e300", "NULL", "-1e15"])
+def test_a_time_that_is_none(ts: str, tamper: Tamper) -> None:
+    path = tamper(f"UPDATE events SET ts = {ts} WHERE seq = 3")
+    assert dict(fields(row(path, 3)))["ts in UTC"] == "no time"
+
+
 def test_a_line_for_an_event(killed_twice: Path, answered: Path) -> None:
     assert lines(rows(killed_twice, [2, 8]), with_task=True) == [
-        "run_started                                 00000001  demo",
-        "step_started      1 summarize #2            00000002  demo",
+        "run_started                                 00000001      demo",
+        "step_started      1 summarize #2            00000002      demo",
     ]
     started = seqs(answered, kinds=["step_started"])[0]
     assert lines(rows(answered, [started]))[0].endswith("ann#1")
@@ -243,6 +270,7 @@ def test_the_findings_where_nothing_is_broken(killed_twice: Path) -> None:
     verdicts = Journal(killed_twice).laws()
     assert verdicts.findings().empty
     assert verdicts.of(8).empty
+    assert list(verdicts.of(8).columns) == ["law", "promise", "what", "seqs"]
 
 
 def test_a_witness_that_cannot_be_read_is_one_line(killed_twice: Path, tmp_path: Path) -> None:

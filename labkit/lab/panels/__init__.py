@@ -11,9 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Instructor", "Matrix"]
+__all__ = ["Explorer", "Instructor", "Matrix"]
 
 _HOMES = {
+    "Explorer": "explorer",
     "Instructor": "instructor",
     "Matrix": "matrix",
 }  # a panel's class, and the module it is in

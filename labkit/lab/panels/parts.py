@@ -23,6 +23,7 @@ import asyncio
 import base64
 import html
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,12 +36,13 @@ from labkit.lab import verbs
 from labkit.lab.process import NotReady
 
 __all__ = [
-    "CELL", "LIMIT", "PAGE", "Chooser", "Panel", "Tabs", "block", "button", "inline", "picture",
-    "row", "table", "visible",
+    "CELL", "LIMIT", "PAGE", "Chooser", "Panel", "Tabs", "block", "button", "inline", "options",
+    "picture", "row", "table", "visible",
 ]  # fmt: skip
 
 LIMIT = 20_000  # characters that one widget may hold
 CELL = 80  # characters of a cell in a table
+LINE = 100  # of a row to choose
 PAGE = 200  # rows at a time
 EVERY_S = 0.1
 AS_WIDE_AS_IT_IS = {"description_width": "initial"}
@@ -84,10 +86,16 @@ def _within(text: str) -> str:
 
 
 def table(
-    names: Sequence[object], rows: Iterable[Sequence[object]], label: str, *, total: int = 0
+    names: Sequence[object],
+    rows: Iterable[Sequence[object]],
+    label: str,
+    *,
+    total: int = 0,
+    has_more: bool = False,
 ) -> str:
     """An HTML table of at most PAGE rows and LIMIT characters. A sentence below says what is left
-    out of `total` rows, or of those given. A missing value is an empty cell.
+    out of `total` rows, or of those given, or that there are more (`has_more`, where nobody
+    counted). A missing value is an empty cell.
     """
     every = list(rows)
     head = "".join(f'<th scope="col">{inline(name, CELL)}' for name in names)
@@ -100,7 +108,7 @@ def table(
         if room < 0:
             lines.pop()
             break
-    said = _left_out(len(lines), max(total, len(every)))
+    said = _left_out(len(lines), max(total, len(every)), has_more)
     named = f'role="region" aria-label="{html.escape(visible(label))}"'
     body = f"<table><thead><tr>{head}<tbody>{''.join(lines)}</table>"
     return f'<div class="labkit-table" tabindex="0" {named}>{body}</div>{said}'
@@ -118,7 +126,9 @@ def _cell(value: object) -> str:
 _MISSING = frozenset({"None", "nan", "<NA>", "NaT"})
 
 
-def _left_out(shown: int, total: int) -> str:
+def _left_out(shown: int, total: int, has_more: bool) -> str:
+    if has_more:
+        return f"<p>The first {shown:,} rows are shown; there are more.</p>"
     if shown == total:
         return "" if total else "<p>No rows.</p>"
     return f"<p>The first {shown:,} of {total:,} rows are shown.</p>"
@@ -152,7 +162,7 @@ class Chooser:
         self.on_choose: Callable[[int], None] = lambda key: None
         self.select = Select(
             description=name, rows=rows, style=AS_WIDE_AS_IT_IS,
-            layout={"width": "100%", "height": "auto"},
+            layout={"width": "auto", "height": "auto"},
         ).add_class("labkit-rows")  # fmt: skip
         self.earlier = button("Earlier", f"The {PAGE} rows before", f"{css_class}-earlier")
         self.later = button("Later", f"The {PAGE} rows after", f"{css_class}-later")
@@ -218,7 +228,8 @@ class Chooser:
         width = len(f"{keys[-1]}") if keys else 0
         lines = zip(keys, self._lines_of(keys), strict=True)
         # A browser joins spaces in a list, unless they are of the kind that stays.
-        options = [(f"{key:>{width}}  {line}".replace(" ", "\xa0"), key) for key, line in lines]
+        shown = [(f"{key:>{width}}  {visible(line, LINE)}", key) for key, line in lines]
+        options = [(text.replace(" ", "\xa0"), key) for text, key in shown]
         self._is_filling = True
         try:
             self.select.options = options
@@ -240,6 +251,17 @@ class Chooser:
     def _tell(self, key: int | None) -> None:
         if key is not None and not self._is_filling:
             self.on_choose(int(key))
+
+
+def options(named: Iterable[tuple[str, object]], limit: int = 40) -> list[tuple[str, object]]:
+    """For a list or a menu: names made visible and cut, each once, since widgets go by the name."""
+    seen: Counter[str] = Counter()
+    made: list[tuple[str, object]] = []
+    for name, value in named:
+        label = visible(name, limit)
+        seen[label] += 1
+        made.append((f"{label} ({seen[label]})" if seen[label] > 1 else label, value))
+    return made
 
 
 class Tabs:
@@ -279,6 +301,7 @@ class Panel:
         ).add_class("labkit-room-switch")
         self.root = VBox().add_class("labkit-panel").add_class(f"labkit-{name}")
         self.is_closed = False
+        self.last_code = ""
         self._task: asyncio.Task[None] | None = None
         self.on(self.room, self._switch_room)
         with suppress(NotReady):  # a panel works without a notebook too
@@ -324,6 +347,7 @@ class Panel:
 
     def show_code(self, code: str) -> None:
         """The code that does what was just done, to be copied to a cell."""
+        self.last_code = code
         self.code.value = f"<p>The same in a cell:</p>{block(code, 'code of the last act', 2000)}"
 
     def look(self) -> bool:

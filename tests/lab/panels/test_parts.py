@@ -22,6 +22,7 @@ from labkit.lab.panels.parts import (
     block,
     button,
     inline,
+    options,
     picture,
     table,
     visible,
@@ -76,6 +77,20 @@ def test_a_table_says_what_it_leaves_out() -> None:
     assert "The first 1 of 7 rows are shown." in table(["n"], [[1]], "cut", total=7)
 
 
+def test_a_table_of_rows_that_nobody_counted() -> None:
+    html = table(["n"], [[n] for n in range(3)], "endless", has_more=True)
+    assert html.endswith("<p>The first 3 rows are shown; there are more.</p>")
+
+
+def test_names_in_a_menu_are_visible_and_each_is_once() -> None:
+    made = options([("a\u202e", 1), ("b" * 99, 2), ("b" * 98, 3), ("a\u202e", 4)], limit=9)
+    labels = [label for label, _ in made]
+    assert labels[0] == "a\\u202e"
+    assert labels[3] == "a\\u202e (2)"
+    assert len(set(labels)) == 4
+    assert [value for _, value in made] == [1, 2, 3, 4]
+
+
 def test_a_picture_has_its_sentence() -> None:
     assert 'alt="2 &quot;runs&quot;"' in picture(b"png", '2 "runs"')
 
@@ -111,6 +126,13 @@ def test_a_chooser_shows_a_page_and_turns_it(chooser: Chooser) -> None:
     assert chooser.chosen == 99_999
     assert chooser.later.disabled
     assert max(asked) == PAGE  # 100,000 lines are never made
+
+
+def test_a_row_is_visible_and_cut(chooser: Chooser) -> None:
+    chooser.fill([1], lambda keys: ["\u202e" + "x" * 10_000_000])
+    [(label, _)] = chooser.select.options
+    assert label.startswith("1\xa0\xa0\\u202exxx")
+    assert len(label) < 200
 
 
 def test_spaces_of_a_row_stay(chooser: Chooser) -> None:

@@ -1,0 +1,131 @@
+"""The pages of the journal explorer: widgets only. `explorer` fills them, and lists classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipywidgets import (
+    HTML,
+    Dropdown,
+    HBox,
+    IntSlider,
+    SelectMultiple,
+    Text,
+    Textarea,
+    ToggleButtons,
+    VBox,
+)
+
+from labkit.lab.panels.parts import AS_WIDE_AS_IT_IS, Chooser, Tabs, button, row
+
+__all__ = [
+    "ALL", "CSS", "EventsPage", "LawsPage", "PicturePage", "ReplayPage", "SqlPage", "menu", "text",
+]  # fmt: skip
+
+ALL = object()  # what a menu has chosen where nothing is: None is a widget's word for no option
+
+
+CSS = """<style>
+.labkit-explorer .labkit-columns { align-items: flex-start; gap: 10px; }
+.labkit-explorer .labkit-explorer-left { flex: 0 0 12em; }
+.labkit-explorer .labkit-explorer-middle { flex: 1 1 46%; min-width: 0; }
+.labkit-explorer .labkit-explorer-right { flex: 1 1 40%; min-width: 0; }
+.labkit-explorer .labkit-explorer-standing { flex: 0 0 auto; max-width: 42%; }
+.labkit-explorer .labkit-explorer-replayed { flex: 1 1 50%; min-width: 0; }
+.labkit-explorer .labkit-explorer-timeline { max-height: 26em; overflow: auto; }
+.labkit-explorer .labkit-explorer-kinds, .labkit-explorer .labkit-rows,
+.labkit-explorer .labkit-explorer-sql { flex-direction: column; height: auto; }
+.labkit-explorer .labkit-explorer-kinds select { width: 100%; }
+.labkit-explorer .labkit-explorer-kinds .widget-label, .labkit-explorer .labkit-rows .widget-label,
+.labkit-explorer .labkit-explorer-sql .widget-label { text-align: left; align-self: flex-start; }
+</style>"""
+
+
+class EventsPage:
+    """The list, the kinds that it is limited to, and what is known of the chosen event."""
+
+    def __init__(self) -> None:
+        self.kinds = SelectMultiple(
+            description="Kinds", rows=9, tooltip="Limits the list to these kinds; none chosen: all",
+            layout={"width": "100%"},
+        ).add_class("labkit-explorer-kinds")  # fmt: skip
+        self.chooser = Chooser("Events", "labkit-explorer-events", rows=13)
+        names = ("row", "json", "neighbours", "law")
+        self.row, self.json, self.neighbours, self.law = (
+            HTML().add_class(f"labkit-explorer-{name}") for name in names
+        )
+        pages = {
+            "Row": self.row, "JSON": self.json, "Neighbours": self.neighbours, "Law": self.law,
+        }  # fmt: skip
+        self.detail = Tabs("Of it", pages, "labkit-explorer-detail")
+        kinds = VBox([self.kinds]).add_class("labkit-explorer-left")
+        self.chooser.root.add_class("labkit-explorer-middle")
+        self.detail.root.add_class("labkit-explorer-right")
+        self.root = HBox([kinds, self.chooser.root, self.detail.root]).add_class("labkit-columns")
+
+    def clear(self) -> None:
+        for shown in (self.row, self.json, self.neighbours, self.law):
+            shown.value = "<p>Choose an event.</p>"
+
+
+class PicturePage:
+    def __init__(self) -> None:
+        self.by = ToggleButtons(
+            options=["order", "time"], description="By",
+            style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
+        ).add_class("labkit-explorer-by")  # fmt: skip
+        self.shown = HTML().add_class("labkit-explorer-timeline")
+        self.root = VBox([self.by, self.shown])
+
+
+class ReplayPage:
+    def __init__(self) -> None:
+        # Not while it is dragged: each place costs a picture.
+        self.slider = IntSlider(
+            description="Event", min=1, max=1, continuous_update=False, style=AS_WIDE_AS_IT_IS,
+            layout={"width": "60%"},
+        ).add_class("labkit-explorer-slider")  # fmt: skip
+        self.back = button("Back", "One event back", "labkit-explorer-back")
+        self.forth = button("On", "One event on", "labkit-explorer-on")
+        self.where = HTML().add_class("labkit-explorer-where")
+        self.standing = HTML().add_class("labkit-explorer-standing")
+        self.shown = HTML().add_class("labkit-explorer-replayed")
+        side = HBox([self.standing, self.shown]).add_class("labkit-columns")
+        self.root = VBox([row(self.slider, self.back, self.forth), self.where, side])
+
+    @staticmethod
+    def style(style: str) -> str:
+        return "panel" if style == "notebook" else style
+
+
+class LawsPage:
+    def __init__(self) -> None:
+        self.verdicts = HTML().add_class("labkit-explorer-verdicts")
+        self.findings = Chooser("Findings", "labkit-explorer-findings", 5, "finding")
+        self.root = VBox([self.verdicts, self.findings.root])
+
+
+class SqlPage:
+    def __init__(self) -> None:
+        self.starter = menu("Question", "starter", "Asks one of five questions to begin with")
+        self.ask = button("Ask", "Runs the query, for reading only", "labkit-explorer-ask")
+        self.box = Textarea(
+            description="SQL", rows=5, style=AS_WIDE_AS_IT_IS, layout={"width": "100%"},
+            placeholder="SELECT kind, count(*) FROM journal GROUP BY kind",
+        ).add_class("labkit-explorer-sql")  # fmt: skip
+        self.answer = HTML().add_class("labkit-explorer-answer")
+        self.root = VBox([row(self.starter, self.ask), self.box, self.answer])
+
+
+def menu(description: str, name: str, tooltip: str) -> Any:
+    return Dropdown(
+        description=description, options=[("all", ALL)], tooltip=tooltip, style=AS_WIDE_AS_IT_IS,
+        layout={"width": "auto", "max_width": "32em"},
+    ).add_class(f"labkit-explorer-{name}")  # fmt: skip
+
+
+def text(description: str, name: str, tooltip: str, width: str) -> Any:
+    return Text(
+        description=description, tooltip=tooltip, continuous_update=False,
+        style=AS_WIDE_AS_IT_IS, layout={"width": width},
+    ).add_class(f"labkit-explorer-{name}")  # fmt: skip

@@ -1,0 +1,726 @@
+"""The journal explorer without a browser: values are set, buttons clicked, what is shown is read.
+
+The code that the panel shows is executed here, each piece after the one before, as in a notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ipywidgets import HTML
+from ipywidgets.widgets import widget as widgets
+
+from bench.journals import make_journal
+from labkit.journal import Journal, copy, timeline
+from labkit.journal.starters import RESTART, RUNS
+from labkit.lab import verbs
+from labkit.lab.panels.explorer import Explorer
+from labkit.lab.panels.explorer_pages import ALL
+from labkit.lab.panels.parts import LIMIT, PAGE
+from tests.journal.conftest import Tamper, answered, every_kind, killed_twice, tamper
+
+__all__ = ["answered", "every_kind", "killed_twice", "tamper"]  # fixtures
+
+VIEWS = ["Events", "Timeline", "Replay", "Laws", "SQL"]
+DETAILS = ["Row", "JSON", "Neighbours", "Law"]
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+PICTURE = 150_000  # characters: an image is no text, but stays small
+
+
+@pytest.fixture
+def explorer(killed_twice: Path) -> Iterator[Explorer]:
+    panel = Explorer(killed_twice)
+    yield panel
+    panel.close()
+
+
+def said(panel: Explorer) -> str:
+    """The status line as somebody reads it."""
+    return re.sub(r"<[^>]*>", "", panel.status.value)
+
+
+def is_fine(panel: Explorer) -> bool:
+    return "labkit-failed" not in panel.status.value
+
+
+def show(panel: Explorer, view: str, detail: str = "") -> None:
+    panel.views.buttons.value = view
+    if detail:
+        panel.events.detail.buttons.value = detail
+
+
+def choose(panel: Explorer, seq: int) -> None:
+    keys = [key for _, key in panel.events.chooser.select.options]
+    panel.events.chooser.select.index = keys.index(seq)
+
+
+def descendants(widget: Any) -> Iterator[Any]:
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from descendants(child)
+
+
+def sizes(panel: Explorer) -> dict[str, int]:
+    """Characters that each widget holds, pictures apart."""
+    held = {
+        f"{type(each).__name__} {each._dom_classes} {n}": str(each.get_state())
+        for n, each in enumerate(descendants(panel.root))
+    }
+    return {name: len(s.replace("\\xa0", " ")) for name, s in held.items() if "<img" not in s}
+
+
+def alt(html: str) -> str:
+    found = re.search(r'alt="([^"]*)"', html)
+    assert found
+    return found[1]
+
+
+# Opening.
+
+
+def test_it_begins_without_a_journal(tmp_path: Path) -> None:
+    panel = Explorer(folder=tmp_path)
+    assert said(panel) == "No journal is open: choose one, or type a path."
+    for view in VIEWS[1:]:
+        show(panel, view)
+        assert "No journal is open" in said(panel)
+    panel.sql.ask.click()
+    assert "No journal is open" in said(panel)
+    assert panel.look() is False
+    panel.close()
+
+
+def test_opening_says_what_is_in_it(explorer: Explorer) -> None:
+    assert said(explorer) == "state.db: 15 events, 1 task; a journal of the restart agent."
+    assert [label for label, _ in explorer.task.options] == ["all (1)", "demo: done, 15 events"]
+    assert explorer.task.value == "demo"
+    assert [label for label, _ in explorer.run.options][1:] == ["00000001", "00000002", "00000003"]
+    assert len(explorer.events.chooser.select.options) == 15
+    assert "step_recovered\xa0\xa0(2)" not in explorer.events.kinds.options
+    assert ("step_recovered (2)", "step_recovered") in explorer.events.kinds.options
+
+
+def test_opening_a_durable_run(answered: Path) -> None:
+    panel = Explorer(Journal(answered))
+    assert said(panel).endswith("1 run; a journal of durable runs.")
+    assert [label for label, _ in panel.run.options][1:3] == ["ann#1", "bob#2"]
+    panel.run.value = ("r1", "bob#2")
+    assert panel.keys == Journal(answered).seqs("r1", run="bob#2")
+    panel.close()
+
+
+def test_journals_of_a_folder_are_listed_and_opened(killed_twice: Path, tmp_path: Path) -> None:
+    (tmp_path / "05" / "first").mkdir(parents=True)
+    copy(str(killed_twice), str(tmp_path / "05" / "first" / "state.db"))
+    panel = Explorer(folder=tmp_path)
+    assert [label for label, _ in panel.found.options] == ["1 found", "05/first/state.db"]
+    panel.found.index = 1
+    assert "15 events" in said(panel)
+    assert panel.path.value == str(tmp_path / "05/first/state.db")
+    copy(str(killed_twice), str(tmp_path / "another.db"))
+    panel.find.click()
+    assert panel.found.options[0][0] == "2 found"
+    panel.close()
+
+
+def test_a_path_is_opened_by_the_box_and_by_the_button(killed_twice: Path) -> None:
+    panel = Explorer()
+    panel.path.value = str(killed_twice)
+    assert "15 events" in said(panel)
+    panel.say("")
+    panel.open_it.click()
+    assert "15 events" in said(panel)
+    panel.close()
+
+
+def bad_files(folder: Path, whole: Path) -> dict[str, str]:
+    """Paths that are no journal, and what the status must say of each."""
+    data = whole.read_bytes()
+    named = {
+        "truncated.db": data[: len(data) // 2],
+        "damaged.db": data[:1024] + b"\xff" * (len(data) - 1024),
+        "foreign.db": b"not a database, " * 1000,
+    }
+    for name, content in named.items():
+        (folder / name).write_bytes(content)
+    with closing(sqlite3.connect(folder / "other.db")) as other:
+        other.execute("CREATE TABLE mine (x)")
+    (folder / "link.db").symlink_to(folder / "nowhere")
+    os.mkfifo(folder / "pipe.db")
+    return {
+        "": "type the path",
+        "  ": "type the path",
+        str(folder): "no regular file",
+        str(folder / "missing.db"): "does not exist",
+        str(folder / "truncated.db"): "malformed",
+        str(folder / "damaged.db"): "malformed",
+        str(folder / "foreign.db"): "not a database",
+        str(folder / "other.db"): "another program made it",
+        str(folder / "link.db"): "does not exist",
+        str(folder / "pipe.db"): "no regular file",
+        "nul\0.db": "does not exist",
+        "x" * 100_000: "100,000 characters is no path",
+        "x" * 4096: "… (",
+        "/dev/zero": "no regular file",
+    }
+
+
+def test_what_is_no_journal_is_one_line_and_the_panel_goes_on(
+    explorer: Explorer, tmp_path: Path, killed_twice: Path
+) -> None:
+    copy(str(killed_twice), str(tmp_path / "whole.db"))
+    for path, words in bad_files(tmp_path, tmp_path / "whole.db").items():
+        explorer.path.value = "?"
+        explorer.path.value = path
+        if not path:
+            explorer.open_it.click()
+        assert not is_fine(explorer)
+        assert words in said(explorer)
+        assert len(said(explorer).splitlines()) == 1
+        assert len(said(explorer)) < 600
+        choose(explorer, 3)  # the one before is still there
+        assert "step_started" in explorer.events.row.value
+    explorer.path.value = str(killed_twice)
+    assert is_fine(explorer)
+    assert max(sizes(explorer).values()) < 1.3 * LIMIT
+
+
+def test_a_file_that_nobody_may_read(explorer: Explorer, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    (tmp_path / "secret.db").touch(mode=0)
+    explorer.open_it.click()
+    explorer.path.value = str(tmp_path / "secret.db")
+    assert not is_fine(explorer)
+
+
+def test_the_page_that_is_damaged_later_is_one_line(tamper: Tamper) -> None:
+    panel = Explorer(tamper())
+    assert panel.journal
+    data = bytearray(Path(panel.journal.path).read_bytes())
+    data[1024:] = b"\xff" * (len(data) - 1024)
+    Path(panel.journal.path).write_bytes(data)
+    for view in VIEWS[1:4]:
+        show(panel, view)
+        assert "malformed" in said(panel)
+    panel.close()
+
+
+# Choosing.
+
+
+def test_events_are_filtered(explorer: Explorer) -> None:
+    explorer.events.kinds.value = ("step_recovered", "task_done")
+    assert explorer.keys == [6, 11, 15]
+    explorer.run.value = ("demo", "00000002")
+    assert explorer.keys == [6]
+    assert said(explorer) == "1 events are picked."
+    explorer.events.kinds.value = ()
+    assert explorer.keys == [6, 7, 8, 9, 10]
+    explorer.run.value = ALL
+    assert len(explorer.keys) == 15
+
+
+def test_runs_are_those_of_the_task(every_kind: Path) -> None:
+    panel = Explorer(every_kind)
+    assert panel.task.value is ALL
+    assert panel.contents
+    every = len(panel.run.options)
+    assert every == len(panel.contents.runs) + 1
+    panel.task.value = "waits"
+    assert {run.task_id for run in panel.contents.runs} > {"waits"}
+    assert [value for _, value in panel.run.options][1:] == [("waits", "ann#1")]
+    assert panel.keys == Journal(every_kind).seqs("waits")
+    panel.close()
+
+
+def test_what_is_shown_of_an_event(explorer: Explorer) -> None:
+    choose(explorer, 8)
+    assert "2026-01-01 00:02:" in explorer.events.row.value
+    show(explorer, "Events", "JSON")
+    assert "&quot;tool&quot;: &quot;summarize&quot;" in explorer.events.json.value
+    show(explorer, "Events", "Neighbours")
+    assert "<td>9<td>after, same attempt" in explorer.events.neighbours.value
+    show(explorer, "Events", "Law")
+    assert "breaks no law" in explorer.events.law.value
+    choose(explorer, 9)
+    assert "Event 9 " in explorer.events.law.value
+
+
+def test_the_law_that_an_event_breaks_with_its_sentence(tamper: Tamper) -> None:
+    panel = Explorer(tamper("UPDATE events SET step_idx = 0 WHERE seq = 8"))
+    show(panel, "Events", "Law")
+    choose(panel, 8)
+    assert "Law 2" in panel.events.law.value
+    assert "step 0 of task demo started again after it had finished" in panel.events.law.value
+    panel.close()
+
+
+def test_from_a_finding_to_its_event(tamper: Tamper) -> None:
+    panel = Explorer(tamper("UPDATE events SET step_idx = 0 WHERE seq = 8"))
+    panel.events.kinds.value = ("task_done",)  # which would hide it
+    show(panel, "Laws")
+    assert "<td>2<td>The task resumes<td>broken" in panel.laws.verdicts.value
+    texts = [label for label, _ in panel.laws.findings.select.options]
+    panel.laws.findings.select.index = next(i for i, t in enumerate(texts) if "law\xa02" in t)
+    assert panel.views.shown == "Events"
+    assert panel.events.chooser.chosen == panel.seq == 8
+    assert "Law 2" in panel.events.law.value
+    panel.close()
+
+
+def test_a_finding_about_the_tables_has_no_event(tamper: Tamper) -> None:
+    panel = Explorer(tamper("UPDATE tasks SET status = 'failed'"))
+    show(panel, "Laws")
+    panel.laws.findings.select.index = 0
+    assert "no event shows it" in said(panel)
+    panel.close()
+
+
+def test_a_witness_is_asked_for_law_4(explorer: Explorer, tmp_path: Path) -> None:
+    show(explorer, "Laws")
+    assert "no witness was given" in explorer.laws.verdicts.value
+    (tmp_path / "witness").write_text("key-1\nkey-1\n", encoding="utf-8")
+    explorer.witness.value = str(tmp_path / "witness")
+    assert "effect key-1 happened 2 times" in explorer.laws.verdicts.value
+    explorer.witness.value = str(tmp_path)
+    assert "cannot be read" in said(explorer)
+    explorer.witness.value = ""
+    assert is_fine(explorer)
+
+
+# Timeline and replay.
+
+
+def test_the_timeline_is_that_of_the_journal(explorer: Explorer, killed_twice: Path) -> None:
+    assert explorer.picture.shown.value == ""  # nobody has looked
+    show(explorer, "Timeline")
+    assert alt(explorer.picture.shown.value) == timeline(killed_twice, "demo").summary
+    first = explorer.picture.shown.value
+    explorer.picture.by.value = "time"
+    assert explorer.picture.shown.value != first
+    explorer.room.value = True
+    assert len(explorer.picture.shown.value) > len(first)
+
+
+def test_the_timeline_of_all_tasks_is_that_of_the_chosen_event(every_kind: Path) -> None:
+    panel = Explorer(every_kind)
+    show(panel, "Timeline")
+    assert "Timeline of run done" in alt(panel.picture.shown.value)
+    show(panel, "Events")
+    choose(panel, Journal(every_kind).seqs("waits")[1])
+    show(panel, "Timeline")
+    assert "Timeline of run waits" in alt(panel.picture.shown.value)
+    panel.close()
+
+
+def test_a_replay_shows_tables_and_timeline_as_they_stood(
+    explorer: Explorer, killed_twice: Path
+) -> None:
+    show(explorer, "Replay")
+    assert (explorer.replay.slider.min, explorer.replay.slider.max) == (1, 15)
+    assert "<td>demo<td>done" in explorer.replay.standing.value
+    for number in (1, 5, 9):
+        explorer.replay.slider.value = number
+        standing = Journal(killed_twice).at(number, "demo")
+        assert f"<td>demo<td>{standing.tasks.status[0]}" in explorer.replay.standing.value
+        for idx, status in enumerate(standing.steps.status):
+            assert re.search(rf"<tr><td>{idx}<td>\w*<td>{status}", explorer.replay.standing.value)
+        then = timeline(killed_twice, "demo", until=number).summary
+        assert alt(explorer.replay.shown.value) == then
+        assert f"After event {number} of 15, seq {number}" in explorer.replay.where.value
+    explorer.replay.back.click()
+    assert explorer.replay.slider.value == 8
+    explorer.replay.forth.click()
+    explorer.replay.forth.click()
+    assert explorer.replay.slider.value == 10
+
+
+def test_a_replay_begins_at_the_chosen_event(explorer: Explorer) -> None:
+    choose(explorer, 7)
+    show(explorer, "Replay")
+    assert explorer.replay.slider.value == 7
+
+
+def test_a_replay_goes_from_event_to_event_of_its_task(every_kind: Path) -> None:
+    """Between two of them lie those of other tasks, at which nothing would change."""
+    panel = Explorer(every_kind)
+    panel.task.value = "waits"
+    show(panel, "Replay")
+    seqs = Journal(every_kind).seqs("waits")
+    assert panel.replay.slider.max == len(seqs)
+    panel.replay.slider.value = 2
+    assert f"seq {seqs[1]}:" in panel.replay.where.value
+    panel.close()
+
+
+# SQL.
+
+
+def ask(panel: Explorer, sql: str) -> str:
+    panel.sql.box.value = sql
+    panel.sql.ask.click()
+    return str(panel.sql.answer.value)
+
+
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_question_to_begin_with_is_asked_at_once(
+    is_durable: bool, number: int, killed_twice: Path, answered: Path
+) -> None:
+    panel = Explorer(answered if is_durable else killed_twice)
+    starter = (RUNS if is_durable else RESTART)[number]
+    assert [label for label, _ in panel.sql.starter.options][number + 1] == starter.title
+    panel.sql.starter.index = number + 1
+    assert panel.sql.box.value == starter.sql
+    assert is_fine(panel)
+    assert "rows." in said(panel)
+    panel.close()
+
+
+def test_an_answer_is_cut_and_says_so(explorer: Explorer) -> None:
+    few = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    html = ask(explorer, few)
+    assert f"The first {PAGE} rows are shown; there are more." in html
+    assert html.count("<tr>") == PAGE + 1
+    assert "<td>3" in ask(
+        explorer, "SELECT count(*) AS runs FROM journal WHERE kind = 'run_started'"
+    )
+
+
+def test_an_endless_query_ends_with_one_line(explorer: Explorer) -> None:
+    assert ask(explorer, ENDLESS) == ""
+    assert "stopped before its end, after 100 million steps of SQLite" in said(explorer)
+    assert "<td>1" in ask(explorer, "SELECT 1")
+    assert is_fine(explorer)
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("DELETE FROM events", "DELETE is not a query"),
+        ("WITH a AS (SELECT 1) UPDATE tasks SET status = 'x'", "read-only"),
+        ("ATTACH 'made.db' AS made", "ATTACH is not a query"),
+        ("SELECT missing", "no such column"),
+        ("SELECT 1; SELECT 2", "one statement"),
+        ("", "is not a query"),
+        ("SELECT '\0", "SQLite cannot run this query"),
+    ],
+)
+def test_a_mistake_is_one_line(sql: str, words: str, explorer: Explorer) -> None:
+    assert ask(explorer, sql) == ""
+    assert words in said(explorer)
+    assert not is_fine(explorer)
+
+
+# A journal that is written meanwhile, or replaced.
+
+
+def add_event(path: Path, kind: str = "step_error") -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "INSERT INTO events SELECT max(seq) + 1, ts, task_id, run_id, ?, step_idx, data, owner,"
+            " step, attempt FROM events",
+            (kind,),
+        )
+
+
+def test_new_events_are_told_and_followed(tamper: Tamper) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    assert panel.look()
+    assert "new events" not in said(panel)
+    add_event(path)
+    panel.look()
+    assert said(panel) == "There are new events, up to seq 16: tick Follow to see them."
+    assert panel.keys[-1] == 15
+    panel.follow.value = True
+    assert panel.keys[-1] == panel.events.chooser.chosen == 16
+    add_event(path, "step_finished")
+    panel.look()
+    assert panel.keys[-2:] == [16, 17]
+    assert ("step_error (1)", "step_error") in panel.events.kinds.options
+    panel.look()
+    assert panel.keys[-2:] == [16, 17]  # none twice
+    panel.close()
+
+
+def test_only_new_events_of_the_picked_kinds_come_in(tamper: Tamper) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    panel.events.kinds.value = ("step_finished",)
+    panel.follow.value = True
+    before = list(panel.keys)
+    add_event(path, "step_error")
+    panel.look()
+    assert panel.keys == before
+    add_event(path, "step_finished")
+    panel.look()
+    assert panel.keys == [*before, 17]
+    assert panel.events.kinds.value == ("step_finished",)
+    panel.close()
+
+
+def test_every_page_follows(tamper: Tamper) -> None:
+    path = tamper("DELETE FROM events WHERE seq > 9")
+    panel = Explorer(path)
+    panel.follow.value = True
+    for view in ("Timeline", "Replay", "Laws"):
+        show(panel, view)
+    before = panel.laws.verdicts.value
+    add_event(path, "step_finished")
+    panel.look()
+    assert panel.laws.verdicts.value != before
+    show(panel, "Replay")
+    assert panel.replay.slider.value == panel.replay.slider.max == 10
+    show(panel, "Timeline")
+    assert alt(panel.picture.shown.value) == timeline(path, "demo").summary
+    panel.close()
+
+
+def test_looking_again_reads_no_event(tmp_path: Path) -> None:
+    """It must be cheap: it happens four times a second."""
+    path = make_journal(tmp_path / "large.db", 5_000)
+    panel = Explorer(path)
+    steps: list[int] = []
+    connect = sqlite3.connect
+
+    def counting(*values: Any, **named: Any) -> sqlite3.Connection:
+        database = connect(*values, **named)
+        database.set_progress_handler(lambda: steps.append(1), 1000)
+        return database
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", counting)
+        panel.look()
+        assert steps == []
+        panel.open(str(path))
+        assert steps != []  # the control: what reads every event is seen
+    panel.close()
+
+
+def test_it_never_keeps_a_lock(tamper: Tamper) -> None:
+    """Neither while it is open nor while it looks: a writer is never refused."""
+    path = tamper()
+    panel = Explorer(path)
+    panel.follow.value = True
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer:
+        for _ in range(3):
+            panel.look()
+            writer.execute("BEGIN EXCLUSIVE")
+            writer.execute("UPDATE tasks SET updated_at = updated_at + 1")
+            writer.execute("COMMIT")
+    panel.close()
+
+
+def test_a_file_that_is_replaced_is_opened_again(tamper: Tamper, answered: Path) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    copy(str(answered), str(path.with_name("other.db")))
+    os.replace(path.with_name("other.db"), path)
+    panel.look()
+    assert said(panel).startswith("The file was replaced; opened again.")
+    assert panel.task.value == "r1"
+    assert panel.keys == Journal(answered).seqs()
+    assert is_fine(panel)
+    panel.close()
+
+
+def test_a_file_that_is_gone_and_comes_back(tamper: Tamper) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    os.rename(path, path.with_name("away.db"))
+    assert panel.look()
+    assert "does not exist" in said(panel)
+    panel.say("something else")
+    panel.look()
+    assert said(panel) == "something else"  # said once
+    choose(panel, 3)
+    assert not is_fine(panel)
+    os.rename(path.with_name("away.db"), path)
+    panel.look()
+    assert said(panel).startswith("The file is there again.")
+    panel.close()
+
+
+def test_a_file_that_is_replaced_by_no_journal(tamper: Tamper) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    shutil.copy(__file__, path)
+    assert panel.look()
+    assert "not a database" in said(panel)
+    panel.close()
+
+
+def test_it_looks_by_itself_where_a_loop_runs(tamper: Tamper) -> None:
+    path = tamper()
+
+    async def watch() -> None:
+        panel = Explorer(path)
+        panel.every_s = 0
+        panel.follow.value = True
+        add_event(path)
+        while panel.keys[-1] < 16:
+            await asyncio.sleep(0)
+        panel.close()
+
+    asyncio.run(watch())
+
+
+# Text of a journal is text.
+
+NASTY = (
+    "<img src=x onerror=alert(1)></pre><script>alert(1)</script>"
+    "\x1b[31m\u202egpj.exe\u2066\u200f $\\alpha$ &lt; \r\n\u2028"
+)
+
+
+@pytest.fixture
+def nasty(tamper: Tamper, tmp_path: Path) -> Path:
+    """Every text column of every table carries it, with a NUL and ten megabytes behind it."""
+    literal = f"CAST(x'{NASTY.encode().hex()}00' AS TEXT)"
+    long = "printf('%.10000000c', '<')"
+    data = f"json_object({literal}, {literal} || iif(seq = 4, {long}, ''))"
+    ids = "task_id = {0}, run_id = {0} || run_id, owner = {0} || owner, kind = kind || {0}"
+    return tamper(
+        f"UPDATE events SET {ids.format(literal)}, step = {literal}, data = {data}",
+        f"UPDATE events SET step = step || {long} WHERE seq = 5",
+        f"UPDATE tasks SET id = {literal}, goal = {literal}, plan = {literal}",
+        f"UPDATE steps SET task_id = {literal}, tool = {literal}, output = {literal} || {long}",
+        "UPDATE events SET kind = 'step_started' WHERE seq IN (3, 5)",
+        "UPDATE events SET kind = 'task_created', data = '{\"steps\":3}' WHERE seq = 1",
+    )
+
+
+def texts(panel: Explorer) -> Iterator[str]:
+    """The HTML that goes to the browser, by widget."""
+    yield from (each.value for each in descendants(panel.root) if isinstance(each, HTML))
+
+
+def visit(panel: Explorer) -> None:
+    """Every page, every detail, every question."""
+    for view in VIEWS:
+        show(panel, view)
+    for seq in (4, 5, 7):
+        panel.events.chooser.go_to(seq)
+        for detail in DETAILS:
+            show(panel, "Events", detail)
+    for number in range(5):
+        panel.sql.starter.index = number + 1
+
+
+def test_nothing_in_a_nasty_journal_is_obeyed(nasty: Path) -> None:
+    panel = Explorer(nasty, folder=nasty.parent)
+    assert panel.contents
+    assert panel.contents.tasks[0].id == NASTY + "\0"
+    seen: list[str] = []
+    for each in descendants(panel.root):
+        for name in {"value", "_options_labels"} & set(each.trait_names()):
+            each.observe(lambda change: seen.append(str(change["new"])), name)
+    visit(panel)
+    assert is_fine(panel)
+    for text in (*texts(panel), *seen):
+        assert not set("\x1b\u202e\u2066\u200f\0\u2028\r") & set(text)
+    for html in texts(panel):
+        assert "<img" not in html.replace('<img class="labkit-picture"', "")
+        assert "<script" not in html
+    assert "&lt;img src=x onerror=alert(1)&gt;" in "".join(texts(panel))
+    panel.close()
+
+
+def test_no_widget_holds_more_than_it_may(nasty: Path) -> None:
+    panel = Explorer(nasty)
+    visit(panel)
+    assert {name: size for name, size in sizes(panel).items() if size > 1.3 * LIMIT} == {}
+    pictures = [html for html in texts(panel) if "<img class" in html]
+    assert len(pictures) == 2
+    assert max(map(len, pictures)) < PICTURE
+    panel.close()
+
+
+def test_a_large_journal_is_cut(tmp_path: Path) -> None:
+    path = make_journal(tmp_path / "large.db", 5_000)
+    panel = Explorer(path)
+    assert "10,001 events" in said(panel)
+    assert panel.events.chooser.where.value == "rows 1 to 200 of 10,001"
+    panel.events.chooser.goto.value = 9_000
+    assert panel.seq == 9_000
+    visit(panel)
+    show(panel, "Replay")
+    panel.replay.slider.value = 5_000  # in the middle of the steps, which are shown around it
+    assert "<tr><td>2499<td>noop" in panel.replay.standing.value
+    assert {name: size for name, size in sizes(panel).items() if size > 1.3 * LIMIT} == {}
+    panel.close()
+
+
+# What every panel owes.
+
+
+def test_the_code_it_shows_does_the_same(
+    killed_twice: Path, answered: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "witness").write_text("k\n", encoding="utf-8")
+    for path in (killed_twice, answered):
+        names: dict[str, Any] = {}
+        panel = Explorer(witness=tmp_path / "witness")
+        shown: list[str] = []
+        panel.code.observe(lambda _: shown.append(panel.last_code), "value")  # noqa: B023
+        panel.path.value = str(path)
+        panel.events.kinds.value = ("run_started",)
+        panel.run.index = 1
+        visit(panel)
+        panel.find.click()
+        assert len(shown) > 10
+        for code in dict.fromkeys(shown):
+            with redirect_stdout(io.StringIO()):
+                exec(code, names)
+        assert names["journal"].path == str(path)
+        panel.close()
+
+
+def test_picked_rows_are_what_the_code_gives(explorer: Explorer, killed_twice: Path) -> None:
+    explorer.events.kinds.value = ("step_recovered",)
+    code = explorer.last_code
+    assert code == "journal.rows(journal.seqs(task='demo', kinds=['step_recovered'])[:200])"
+    assert list(eval(code, {"journal": Journal(killed_twice)}).seq) == explorer.keys == [6, 11]
+
+
+def test_every_control_has_a_label(explorer: Explorer) -> None:
+    kinds = ("Button", "Text", "Textarea", "Dropdown", "Select", "SelectMultiple", "Checkbox",
+             "IntSlider", "ToggleButton", "ToggleButtons", "BoundedIntText")  # fmt: skip
+    controls = [each for each in descendants(explorer.root) if type(each).__name__ in kinds]
+    assert len(controls) > 20
+    assert [each for each in controls if not each.description] == []
+
+
+def test_its_classes_are_those_it_lists(explorer: Explorer) -> None:
+    listing = str(__import__(Explorer.__module__, fromlist=["_"]).__doc__)
+    listed = set(re.findall(r"\.(labkit-[a-z-]+)", listing))
+    there = {name for each in descendants(explorer.root) for name in each._dom_classes}
+    assert listed - there == set()
+
+
+def test_closing_takes_every_widget_away(killed_twice: Path) -> None:
+    before = set(widgets._instances)
+    panel = Explorer(killed_twice)
+    visit(panel)
+    assert set(widgets._instances) > before
+    panel.close()
+    assert set(widgets._instances) - before == set()
+
+
+def test_the_notebook_closes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs.begin("03")
+    panel = Explorer()
+    verbs.end()
+    assert panel.is_closed
