@@ -75,9 +75,13 @@ class Process:
         # process is complete. It has no name, so the run folder shows only what the agent made.
         with storage_faults(f"cannot start {typed}"):
             self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed by _end)
-            self._guarded = guard.start(
-                argv, cwd=str(folder), env=environ, stdout=self._output, stderr=self._output
-            )
+            try:
+                self._guarded = guard.start(
+                    argv, cwd=str(folder), env=environ, stdout=self._output, stderr=self._output
+                )
+            except BaseException:  # its folder is gone
+                self._output.close()
+                raise
 
     @property
     def alive(self) -> bool:

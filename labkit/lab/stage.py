@@ -7,6 +7,8 @@ cell. The instructor's panel has a button for each, and nothing else.
 from __future__ import annotations
 
 import io
+import json
+import shlex
 import time
 from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -116,7 +118,7 @@ class Stage:
 
     def create(self) -> Done:
         """The task, or the durable run, is stored; nothing of it is done."""
-        return self._run("create", self.agent.create.format(plan=self.plan))
+        return self._run("create", self.agent.create.format(plan=shlex.quote(self.plan)))
 
     def run(self, at: str = NOWHERE) -> Done:
         """Starts a process. `at` is a place of `places`, where it is killed; NOW makes it slow,
@@ -329,19 +331,19 @@ class Stage:
             result = verbs.run(command)
         if result.code not in (0, 4):
             raise LabkitError(said.getvalue().strip().rpartition("\n")[2])
-        return self._note(Done(act, f'lab.run("{command}")', said.getvalue()))
+        return self._note(Done(act, f"lab.run({_literal(command)})", said.getvalue()))
 
     def _start(self, act: str, settings: dict[str, str]) -> Done:
         if self.is_at_work and self.process:
             raise NotReady(f"process {self.process.number} is at work; kill it, or wait")
         self.ended()  # noted before what comes after it
         self._remember()
-        command = self.agent.run.format(plan=self.plan)
+        command = self.agent.run.format(plan=shlex.quote(self.plan))
         with redirect_stdout(io.StringIO()) as said:
             self.process = verbs.start(command, **settings)
         self._began_s, self._held = time.monotonic(), "AGENT_HOLD" in settings
         given = "".join(f', {name}="{value}"' for name, value in settings.items())
-        code = f'process = lab.start("{command}"{given})'
+        code = f"process = lab.start({_literal(command)}{given})"
         noted = self._note(Done(act, code, said.getvalue()))
         self._is_noted = False  # how it ends
         return noted
@@ -371,3 +373,8 @@ class Stage:
             if reader.has_journal:
                 return next(reader.tuples(last, (self._before.last_seq,)), None)
         return None
+
+
+def _literal(command: str) -> str:
+    """In Python. A plan's file may have any name, and the line is to be copied into a cell."""
+    return json.dumps(command)

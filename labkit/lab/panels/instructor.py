@@ -135,8 +135,8 @@ class Instructor(Panel):
     def _arrange(self) -> None:
         acts = [self.buttons[act] for act in ("create", "run", "kill", "resume", "reset")]
         top = row(
-            self.agent, self.plan, self.predict, self.room, *acts, self.buttons["answer"],
-            self.answers,
+            self.agent, self.plan, self.predict, self.room, *acts,
+            HBox([self.buttons["answer"], self.answers]),
         )  # fmt: skip
         self.reveal.layout.align_self = "flex-start"
         views = [self.effects, self.votes, self.reveal, self.result, self.timeline]
@@ -215,10 +215,10 @@ class Instructor(Panel):
 
     def refresh(self) -> None:
         """Shows how it stands now. The picture comes first: the room waits for it."""
+        mark = self.stage.mark  # first: a process may end meanwhile, and `look` must notice
         is_hidden = self.ballot.hides(self.stage.has_started)
         self._enable(is_hidden)
         self.say(self.stage.words_unseen if is_hidden else self.stage.words)
-        mark = self.stage.mark
         self._draw(is_hidden)
         self._fill_pages(is_hidden)
         self._seen = mark
@@ -365,8 +365,7 @@ def _vote(answer: str) -> BoundedIntText:
 
 
 def _table(rows: pd.DataFrame, label: str) -> str:
-    known = rows.astype(object).where(rows.notna(), None)
-    return table(list(rows.columns), known.itertuples(index=False), label)
+    return table(list(rows.columns), rows.itertuples(index=False), label)
 
 
 def _show(is_shown: bool, *widgets: Any) -> None:
@@ -387,8 +386,11 @@ _CSS = """<style>
 .labkit-instructor .labkit-place.mod-active { font-weight: 700;
   outline: 2px solid var(--jp-ui-font-color1); outline-offset: -3px; }
 .labkit-instructor .labkit-table, .labkit-instructor pre.labkit-block { max-height: 150px; }
+.labkit-instructor .labkit-changes { max-height: 190px; overflow: auto; }
+.labkit-instructor .labkit-changes .labkit-table { max-height: none; }
 .labkit-instructor .labkit-script pre { user-select: all; }
 .labkit-room.labkit-instructor .labkit-middle { flex-flow: column-reverse; }
 .labkit-room.labkit-instructor .labkit-seen { flex: 0 0 auto; width: 100%; }
 .labkit-room.labkit-instructor .labkit-table { max-height: 260px; }
+.labkit-room.labkit-instructor .labkit-changes { max-height: 320px; }
 </style>"""

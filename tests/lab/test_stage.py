@@ -1,0 +1,502 @@
+"""Each act of the stage does what its line of code does, to a real process, and says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from labkit import lab
+from labkit.errors import LabkitError, NotFound, StorageFault, UsageError
+from labkit.lab import regenerate, verbs
+from labkit.lab.grid import NOW
+from labkit.lab.process import NotReady, Process
+from labkit.lab.stage import NOWHERE, Stage
+from labkit.lab.votes import OUTCOMES
+
+JOURNAL = "SELECT seq, kind, owner, step, attempt, data FROM journal"
+BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
+
+
+@pytest.fixture(autouse=True)
+def _begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    lab.begin("20")
+    capsys.readouterr()
+    yield
+    if verbs._open:
+        lab.end()
+
+
+def done(stage: Stage) -> str:
+    """Waits for the end of the process; how it ended, in words."""
+    assert stage.process is not None
+    stage.process.finish()
+    return repr(stage.ended())
+
+
+def started(agent: str, at: str, **more: Any) -> Stage:
+    stage = Stage(agent, **more)
+    stage.create()
+    stage.run(at)
+    return stage
+
+
+def at_work(agent: str, step_idx: int, **more: Any) -> Stage:
+    """In the call of that step, for somebody to kill it."""
+    stage = started(agent, NOW, **more)
+    assert stage.process is not None
+    lab.wait_for(stage.process, "step_started", step_idx)
+    if agent == "durable":
+        gate = verbs.current_folder().path / "gate"
+        while not gate.exists():
+            assert stage.process.alive
+    return stage
+
+
+def is_gone(process: Process) -> bool:
+    try:
+        os.kill(process._guarded.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+# The life of a task and of a run.
+
+
+def test_what_is_possible_along_the_life_of_a_task() -> None:
+    stage = Stage("restart")
+    assert (stage.state, stage.possible) == ("unmade", ("create", "reset"))
+    stage.create()
+    assert (stage.state, stage.possible) == ("ready", ("run", "resume", "reset"))
+    stage.run(NOW)
+    assert (stage.state, stage.possible) == ("at work", ("kill", "reset"))
+    stage.kill()
+    assert stage.state == "ready"
+    stage.run("after_effect:2")
+    assert (done(stage), stage.state) == ("killed by SIGKILL", "ready")
+    stage.resume()
+    assert (done(stage), stage.state) == ("exit 0: done", "over")
+    assert stage.possible == ("resume", "reset")
+    assert stage.outcome() == "1 report"
+
+
+def test_what_is_possible_along_the_life_of_a_run() -> None:
+    stage = started("durable", "boundary:7")
+    assert done(stage) == "killed by SIGKILL"
+    assert (stage.state, stage.outcome()) == ("ready", "1 message")
+    stage.resume()
+    assert done(stage) == "exit 4: the run waits for an answer"
+    assert (stage.state, stage.possible) == ("waits", ("resume", "answer", "reset"))
+    assert stage.outcome() == "waits, 1 message"
+    stage.answer("confirm")
+    assert (stage.state, stage.outcome()) == ("over", "1 message")
+    assert stage.words == "The run is stored as SUCCEEDED."
+
+
+@BOTH
+def test_run_without_a_place_goes_to_its_end(agent: str) -> None:
+    stage = started(agent, NOWHERE)
+    assert done(stage) == "exit 0: done"
+    assert stage.outcome() in OUTCOMES[agent]
+
+
+@pytest.mark.parametrize(
+    ("agent", "at", "last"),
+    [
+        ("restart", "before_effect:0", ("step_started", 0)),
+        ("restart", "after_commit:1", ("step_finished", 1)),
+        ("durable", "boundary:4", ("step_started", 0)),
+        ("durable", "boundary:8", ("step_finished", 1)),
+    ],
+)
+def test_a_process_dies_where_it_was_told(agent: str, at: str, last: tuple[str, int]) -> None:
+    stage = started(agent, at)
+    assert done(stage) == "killed by SIGKILL"
+    found = lab.journal().sql("SELECT kind, step_idx FROM journal ORDER BY seq DESC LIMIT 1")
+    assert tuple(found.iloc[0]) == last
+
+
+def test_another_plan_is_another_report() -> None:
+    stage = started("restart", NOWHERE, plan="quiet.json")
+    done(stage)
+    quiet = list(stage.artifacts()["first line"])
+    stage.use("restart", "plan.json")
+    stage.create()
+    stage.run()
+    done(stage)
+    assert list(stage.artifacts()["first line"]) != quiet
+
+
+# Kill.
+
+
+@BOTH
+def test_a_kill_is_a_sigkill_and_is_seen_at_once(agent: str) -> None:
+    stage = at_work(agent, 1)
+    process = stage.process
+    assert process is not None
+    before = stage.mark
+    stage.kill()
+    assert process.killed
+    assert is_gone(process)
+    assert stage.mark != before
+    assert "1 killed" in stage.timeline().summary
+    assert stage.words.startswith(f"Process {process.number}: killed by SIGKILL.")
+
+
+def test_what_cannot_be_done_is_said_in_a_line() -> None:
+    stage = Stage("restart")
+    with pytest.raises(NotReady, match="no process was started here"):
+        stage.kill()
+    with pytest.raises(NotReady, match="no agent has made a journal"):
+        stage.tail()
+    stage = at_work("restart", 0)
+    with pytest.raises(NotReady, match="process 2 is at work; kill it, or wait"):
+        stage.run()
+    with pytest.raises(NotReady, match="is at work"):
+        stage.resume()
+    with pytest.raises(NotReady, match="its outcome is known when it has ended"):
+        stage.outcome()
+    assert [p.alive for p in verbs.current_folder().processes] == [False, True]
+    stage.kill()
+    with pytest.raises(NotReady, match="process 2 has ended already"):
+        stage.kill()
+    with pytest.raises(UsageError, match="none: a task of the restart agent never waits"):
+        stage.answer("confirm")
+
+
+def test_an_answer_is_one_of_those_that_there_are() -> None:
+    stage = Stage("durable")
+    with pytest.raises(UsageError, match="'yes' is no answer; use one of retry, confirm, reject"):
+        stage.answer("yes")
+    stage.create()
+    with pytest.raises(LabkitError):  # it does not wait
+        stage.answer("confirm")
+    assert [act.act for act in stage.acts] == ["create"]
+
+
+@BOTH
+def test_a_second_create_changes_nothing(agent: str) -> None:
+    stage = Stage(agent)
+    stage.create()
+    stage.create()
+    assert (stage.state, stage.changes(), len(stage.tail())) == ("ready", [], 1)
+
+
+def test_a_create_that_is_refused_says_why_and_is_no_act() -> None:
+    stage = Stage("restart")
+    (verbs.current_folder().path / "plan.json").write_text("{", encoding="utf-8")
+    with pytest.raises(LabkitError, match=r"plan\.json"):
+        stage.create()
+    assert (stage.state, stage.acts) == ("unmade", [])
+
+
+@BOTH
+def test_what_is_left_alone_is_ended(agent: str) -> None:
+    stage = started(agent, NOW, limit_s=0)
+    process = stage.process
+    assert process is not None
+    assert repr(stage.ended()) == "killed by SIGKILL"
+    assert is_gone(process)
+    assert stage.acts[-1].act == "kill"
+
+
+def test_within_its_limit_a_process_is_let_be() -> None:
+    stage = started("restart", NOW, limit_s=3600)
+    assert stage.ended() is None
+    assert stage.state == "at work"
+    stage.close()
+    assert done(stage) == "killed by SIGKILL"
+
+
+# Reset, and another agent.
+
+
+@BOTH
+def test_a_reset_while_at_work_leaves_no_process_and_no_journal(agent: str) -> None:
+    stage = at_work(agent, 1)
+    process, folder = stage.process, verbs.current_folder()
+    assert process is not None
+    said = stage.reset().said
+    assert said.startswith("The process that was at work was killed.\n")
+    assert is_gone(process)
+    assert (stage.state, stage.acts, stage.effects()[:1]) == ("unmade", [], "0")
+    assert verbs.current_folder() is not folder
+    stage.create()
+    assert stage.state == "ready"
+
+
+def test_another_agent_while_at_work_is_a_reset() -> None:
+    stage = at_work("restart", 0)
+    process = stage.process
+    assert process is not None
+    changed = stage.use("durable")
+    assert changed is not None
+    assert "was killed" in changed.said
+    assert is_gone(process)
+    assert (stage.agent.name, stage.plan, stage.state) == ("durable", "notice", "unmade")
+    stage.create()
+    assert stage.state == "ready"
+
+
+def test_another_plan_before_anything_is_done_needs_no_reset() -> None:
+    stage = Stage("restart")
+    folder = verbs.current_folder()
+    assert stage.use("restart", "quiet.json") is None
+    assert verbs.current_folder() is folder
+
+
+def test_what_is_not_there_changes_nothing() -> None:
+    stage = at_work("restart", 0)
+    with pytest.raises(UsageError, match=r"no plan is called 'x'; this folder has plan\.json"):
+        stage.use("restart", "x")
+    with pytest.raises(UsageError, match="no agent is called 'other'"):
+        stage.use("other")
+    assert (stage.agent.name, stage.plan, stage.state) == ("restart", "plan.json", "at work")
+
+
+def test_a_folder_without_a_plan_has_no_stage() -> None:
+    lab.begin("12")
+    with pytest.raises(UsageError, match="holds no plan of the restart agent"):
+        Stage("restart")
+    lab.end()
+    with pytest.raises(NotReady, match="no notebook has begun"):
+        Stage("restart")
+
+
+def test_a_fresh_folder_in_a_cell_is_a_fresh_stage() -> None:
+    stage = at_work("restart", 0)
+    process = stage.process
+    lab.fresh("elsewhere")
+    assert process is not None
+    assert is_gone(process)
+    assert (stage.state, stage.ended(), stage.acts) == ("unmade", None, [])
+    assert stage.words == "No task is stored yet."
+
+
+# What the room may see.
+
+
+def test_unseen_the_same_is_said_and_possible_however_it_ended() -> None:
+    waits, over = started("durable", "boundary:7"), None
+    done(waits)
+    waits.resume()
+    done(waits)
+    seen = (waits.words, waits.possible)
+    unseen = (waits.words_unseen, waits.possible_unseen)
+    waits.reset()
+    over = started("durable", "boundary:4")
+    done(over)
+    over.resume()
+    done(over)
+    assert (over.words, over.possible) != seen  # the control
+    assert (over.words_unseen, over.possible_unseen) == unseen
+
+
+def test_unseen_a_process_at_work_can_be_killed_and_nothing_else_is_told() -> None:
+    stage = at_work("restart", 0)
+    assert stage.possible_unseen == ("kill", "reset")
+    assert stage.words_unseen == "Process 2 is at work."
+
+
+def test_before_a_process_there_is_nothing_to_hide() -> None:
+    stage = Stage("restart")
+    assert (stage.has_started, stage.possible_unseen) == (False, stage.possible)
+    stage.create()
+    assert (stage.has_started, stage.possible_unseen) == (False, stage.possible)
+    assert stage.words_unseen == stage.words
+
+
+def test_the_mark_changes_with_each_event_and_not_without() -> None:
+    stage = at_work("restart", 0)
+    first = stage.mark
+    assert stage.mark == first
+    assert stage.process is not None
+    lab.wait_for(stage.process, "step_started", 1)
+    assert stage.mark.last_seq > first.last_seq
+
+
+def test_the_tail_has_the_latest_first() -> None:
+    stage = started("restart", NOWHERE)
+    done(stage)
+    assert list(stage.tail().kind[:2]) == ["task_done", "step_finished"]
+    assert list(stage.tail(rows=3).seq) == [9, 8, 7]
+
+
+def test_changes_are_those_since_the_last_act_that_stores() -> None:
+    stage = started("restart", "after_commit:0")
+    done(stage)
+    assert [change.table for change in stage.changes()] == ["journal", "tasks", "steps"]
+    stage.resume()
+    done(stage)
+    [journal, *_] = stage.changes()
+    assert journal.rows.kind.iloc[0] == "run_started"
+
+
+def test_the_grid_is_a_table() -> None:
+    table = Stage("restart").tabulate_places()
+    assert table.loc["step 2", "after_effect"] == "after_effect:2"
+    assert table.shape == (3, 3)
+    assert list(table.columns) == ["before_effect", "after_effect", "after_commit"]
+
+
+# A folder that is damaged.
+
+
+def test_a_database_that_was_deleted_is_no_task() -> None:
+    stage = started("restart", "after_effect:1")
+    done(stage)
+    for file in verbs.current_folder().path.glob("state.db*"):
+        file.unlink()
+    assert (stage.state, stage.changes()) == ("unmade", [])
+    with pytest.raises(NotReady):
+        stage.timeline()
+    stage.create()
+    assert stage.state == "ready"
+
+
+@BOTH
+def test_a_database_that_is_none_leaves_only_the_reset(agent: str) -> None:
+    stage = started(agent, NOWHERE)
+    done(stage)
+    database = verbs.current_folder().database
+    for file in database.parent.glob("state.db*"):
+        file.unlink()
+    database.write_bytes(b"no database" * 1000)
+    assert (stage.state, stage.possible) == ("unreadable", ("reset",))
+    assert "Reset gives a fresh folder" in stage.words
+    with pytest.raises(StorageFault):
+        stage.resume()
+    stage.reset()
+    assert stage.state == "unmade"
+
+
+def test_the_other_agents_database_is_not_read_as_ones_own() -> None:
+    done(started("restart", NOWHERE))
+    assert Stage("durable").state == "unreadable"
+
+
+def test_a_folder_that_was_deleted_is_one_line_and_a_reset_helps() -> None:
+    stage = at_work("restart", 0)
+    shutil.rmtree(verbs.current_folder().path)
+    stage.kill()
+    assert stage.state == "unmade"
+    for act in (stage.create, stage.run, stage.resume):
+        with pytest.raises((StorageFault, LabkitError)):
+            act()
+    with pytest.raises((UsageError, NotFound)):
+        stage.use("durable")
+    stage.reset()
+    stage.create()
+    assert stage.state == "ready"
+
+
+# The code that does it.
+
+
+def acted(agent: str, *, by_hand: bool) -> Stage:
+    """A demo: killed, resumed, and answered where it waits."""
+    if by_hand:
+        stage = at_work(agent, 1)
+        stage.kill()
+    else:
+        stage = started(agent, "after_effect:2" if agent == "restart" else "boundary:7")
+        done(stage)
+    stage.resume()
+    done(stage)
+    if agent == "durable":
+        stage.answer("retry")
+    return stage
+
+
+DEMOS = pytest.mark.parametrize(
+    ("agent", "by_hand"),
+    [("restart", False), ("restart", True), ("durable", False), ("durable", True)],
+    ids=["restart", "restart-by-hand", "durable", "durable-by-hand"],
+)
+
+
+def in_fresh_python(code: str, home: Path) -> tuple[list[list[Any]], int]:
+    """The journal that this code leaves, and how many effects; in a home of its own."""
+    show = f"""
+import json
+from labkit.lab import evidence, runs, verbs
+folder = verbs.current_folder()
+rows = lab.journal().sql({JOURNAL!r})
+effects = len(runs.messages(folder)) or len(evidence.find_reports(folder))
+print("FOUND" + json.dumps([json.loads(rows.to_json(orient="values")), effects]))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code + show],
+        env={**os.environ, "LABKIT_HOME": str(home)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows, effects = json.loads(ran.stdout.rpartition("FOUND")[2])
+    return rows, effects
+
+
+def here(stage: Stage) -> tuple[list[list[Any]], int]:
+    rows = json.loads(lab.journal().sql(JOURNAL).to_json(orient="values"))
+    return rows, len(stage.artifacts())
+
+
+@DEMOS
+def test_the_code_does_it_again(agent: str, by_hand: bool, tmp_path: Path) -> None:
+    stage = acted(agent, by_hand=by_hand)
+    assert in_fresh_python(stage.code, tmp_path / "another") == here(stage)
+
+
+def test_code_that_does_not_wait_before_its_kill_leaves_another_journal(tmp_path: Path) -> None:
+    """The control of the comparison."""
+    stage = acted("restart", by_hand=True)
+    lines = stage.code.splitlines()
+    hasty = "\n".join(line for line in lines if not line.startswith("lab.wait_for"))
+    assert len(hasty.splitlines()) == len(lines) - 1
+    assert in_fresh_python(hasty, tmp_path / "another") != here(stage)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_code_is_a_cell_of_a_fresh_notebook(tmp_path: Path) -> None:
+    stage = acted("durable", by_hand=True)
+    notebook = nbformat.v4.new_notebook()
+    shown = f"print(lab.journal().sql({JOURNAL!r}).to_csv())"
+    notebook.cells = [nbformat.v4.new_code_cell(text) for text in (stage.code, shown, "lab.end()")]
+    regenerate.execute(notebook, tmp_path)
+    assert notebook.cells[1].outputs[0].text == lab.journal().sql(JOURNAL).to_csv() + "\n"
+
+
+def test_a_plan_may_have_any_name(tmp_path: Path) -> None:
+    folder = verbs.current_folder().path
+    name = 'it\'s "the" plan <b>.json'
+    (folder / "plan.json").rename(folder / name)
+    stage = started("restart", NOWHERE, plan=name)
+    assert done(stage) == "exit 0: done"
+    line = stage.acts[0].code
+    assert compile(line, "cell", "eval")
+    called: list[str] = []
+    eval(line, {"lab": type("Lab", (), {"run": called.append})})
+    lab.fresh("again")
+    (verbs.current_folder().path / "plan.json").rename(verbs.current_folder().path / name)
+    assert lab.run(called[0]).code == 0
+
+
+def test_a_reset_begins_the_code_afresh() -> None:
+    stage = acted("restart", by_hand=False)
+    assert stage.reset().code == 'lab.fresh("stage")'
+    assert stage.code == 'from labkit import lab\n\nlab.begin("20")'
+
+
+def test_code_over_an_older_journal_says_so() -> None:
+    lab.run("agent create notes plan.json")
+    assert "held a journal before these acts" in Stage("restart").code
+    lab.fresh("new")
+    assert "held a journal" not in Stage("restart").code
