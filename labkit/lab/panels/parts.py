@@ -369,7 +369,8 @@ class Panel:
                 going_on = self.look()
             except EXPECTED as error:
                 self.fail(error)
-            await asyncio.sleep(self.every_s)
+            if going_on:  # else the task is done at once, so that the next `watch` starts another
+                await asyncio.sleep(self.every_s)
 
     def _switch_room(self, is_room: bool) -> None:
         change = self.root.add_class if is_room else self.root.remove_class
