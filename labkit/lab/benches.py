@@ -11,7 +11,8 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import Fatal, LabkitError, describe, storage_faults
@@ -36,13 +37,15 @@ AT_ONCE = runs.AT_ONCE
 MUTANT = "three commits"  # the control of the durable run
 EXPECTED = (LabkitError, Fatal, OSError)  # what ends a trial without a verdict
 RESUMES, EFFECTS, REPEATS_NOT = 2, 4, 10  # the laws that an expectation belongs to
+WITNESS = "witness.txt"
 ENDS = re.compile(r"run \S+ is ([A-Z]+)")
 
 
 class Outcome(NamedTuple):
     """One trial that ended. `number` is its place's in the grid, `word` its verdict, `left` what
     is outside now ("1 report"), `why` a sentence unless it held, `killed` the lanes that this lab
-    killed."""
+    killed. The folder holds `witness.txt`, the keys of the effects, unless the trial came to
+    nothing."""
 
     number: int
     place: Place
@@ -71,11 +74,21 @@ class Outcome(NamedTuple):
         return f"{self.place.row}, {self.place.column}"
 
     @property
+    def lines(self) -> list[str]:
+        """Its word, and what is outside: for a cell."""
+        return [self.word, *filter(None, self.left.split(", "))]
+
+    @property
     def journal(self) -> Journal:
         """Raises NotReady where there is none, or none any more."""
         if not self.folder.database.exists():
             raise NotReady("the folder of this trial holds no journal any more; run it again")
         return evidence.journal(self.folder)
+
+    @property
+    def witness(self) -> Path:
+        """The keys of the effects, one in a line, as the laws take them; it may be missing."""
+        return self.folder.path / WITNESS
 
     def story(self) -> str:
         """What its journal tells, a sentence on a line."""
@@ -115,6 +128,12 @@ def judge(verdicts: Sequence[Verdict], expected: dict[int, str]) -> Judged:
         if laws:
             return Judged(f"{word}: {', '.join(map(str, sorted(laws)))}", next(iter(laws.values())))
     return Judged(HELD)
+
+
+def _keep(folder: Folder, effects: Iterable[str]) -> None:
+    """Where somebody opens the journal later, its fourth law needs a witness."""
+    with storage_faults("cannot keep the witness"):
+        (folder.path / WITNESS).write_text("".join(f"{key}\n" for key in effects), "utf-8")
 
 
 class Bench:
@@ -214,6 +233,7 @@ class RestartBench(Bench):
 
     def _try(self, folder: Folder, number: int, place: Place) -> Outcome:
         trial = crash_and_resume(folder, place.at, unsafe=self._unsafe)
+        _keep(folder, trial.effects)
         killed = [run for p in folder.processes if p.killed for run in p.runs(self.agent.task)]
         left, judged = self._count(len(trial.effects)), self._judge(trial)
         return self._outcome(folder, number, place, judged, left, killed, trial.verdicts)
@@ -263,6 +283,7 @@ class DurableBench(Bench):
         before, killed = Counter(self._effects(folder)), self._lanes(folder)
         code, said = self._trials.call(folder.path, 1, *self._words)
         after = Counter(self._effects(folder))
+        _keep(folder, after.elements())
         verdicts = judge_file(str(folder.database), list(after.elements()))
         judged = self._judge(place, code, said, before, after, verdicts)
         sent = self._count(len(runs.messages(folder)))
@@ -292,7 +313,7 @@ class DurableBench(Bench):
         """The keys of what left the agent: messages, and tickets."""
         tickets = folder.path / dispatch.TICKETS
         text = tickets.read_text(encoding="utf-8") if tickets.exists() else ""
-        opened = [f"ticket {line.partition('  ')[0]}" for line in text.splitlines()]
+        opened = [f"ticket-{line.partition('  ')[0]}" for line in text.splitlines()]
         return [message.key for message in runs.messages(folder)] + opened
 
     def _lanes(self, folder: Folder) -> list[str]:

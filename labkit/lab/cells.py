@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["UNSAFE", "Outcome", "Sweep", "grid", "plans", "run", "summarize", "tabulate"]
 
 MOST = 300  # places of one grid: more is a matter of `labkit chaos`
-NAMED = 3  # places that a summary names
+NAMED = 2  # places that a summary names
 UNSAFE = {  # the control of each agent: what is taken from it
     "restart": "the report is written without its key",
     "durable": "step, attempt and checkpoint commit apart",

@@ -40,6 +40,4 @@ def draw_cells(outcomes: Iterable[Outcome]) -> Picture:
 
 
 def _in_square(outcome: Outcome) -> str:
-    """Its word, and what is outside after a comma: each begins a line."""
-    parts = [outcome.word, *outcome.left.split(", ")]
-    return "\n".join(filter(None, (textwrap.fill(part, WIDTH) for part in parts)))
+    return "\n".join(textwrap.fill(line, WIDTH) for line in outcome.lines)

@@ -7,8 +7,9 @@ Each control is found by its CSS class, and by its description:
     .labkit-run-all        Run all             .labkit-stop      Stop
     .labkit-room-switch    Room                .labkit-status    progress, then the summary
     .labkit-cells          the grid            .labkit-cell      one cell of it, a button
-    .labkit-outcome        the chosen cell     .labkit-code      the last act
-                           in words            .labkit-journal   its journal
+    .labkit-outcome        the chosen cell     .labkit-timeline  its timeline, with the kill
+                           in words            .labkit-journal   its journal in an explorer
+    .labkit-code           the last act
 
 A cell has its place as a class too, as .labkit-at-after_effect-2 and .labkit-at-boundary-7, and
 its place and its verdict as a title. Its text is "not tried", then the word of the verdict and
@@ -24,11 +25,11 @@ from ipywidgets import HTML, Button, Checkbox, Dropdown, GridBox, ToggleButtons,
 
 from labkit.lab import cells
 from labkit.lab.grid import AGENTS, Place
+from labkit.lab.panels.explorer import Explorer
 from labkit.lab.panels.parts import (
     AS_WIDE_AS_IT_IS,
     EXPECTED,
     Panel,
-    block,
     button,
     inline,
     picture,
@@ -39,6 +40,7 @@ from labkit.lab.process import NotReady
 __all__ = ["Matrix"]
 
 SENTENCE = "The crash matrix: an agent is killed at every place, and each cell says what held."
+WIDTH = "minmax(5.5em, 1fr)"  # of a column; the grid scrolls where they are too many
 KINDS = ("held", "waits", "broken", "unproved", "untried")
 
 
@@ -54,6 +56,7 @@ class Matrix(Panel):
         super().__init__("matrix", SENTENCE)
         self.sweep: cells.Sweep | None = None
         self.chosen: cells.Outcome | None = None
+        self.explorer: Explorer | None = None
         self._used = agent, plan or cells.plans(agent)[0], False
         self._refused, self._is_filling = "", False
         self._make_controls()
@@ -80,12 +83,20 @@ class Matrix(Panel):
     def _make_views(self) -> None:
         self.grid = GridBox().add_class("labkit-cells")
         self.outcome = HTML().add_class("labkit-outcome")
+        self.timeline = HTML().add_class("labkit-timeline")
         self.journal = VBox().add_class("labkit-journal")
         controls = row(
             self.agent, self.plan, self.run_all, self.stop, self.unsafe, self.room
         ).add_class("labkit-top")
         self.fill(
-            HTML(_CSS), controls, self.status, self.grid, self.outcome, self.journal, self.code
+            HTML(_CSS),
+            controls,
+            self.status,
+            self.grid,
+            self.outcome,
+            self.timeline,
+            self.code,
+            self.journal,
         )
         # What `fill` adds at the end stands above already.
         self.root.children = tuple(dict.fromkeys(self.root.children))
@@ -153,8 +164,17 @@ class Matrix(Panel):
     def redraw(self) -> None:
         if self.chosen:
             drawn = self.chosen.timeline(self.style)
-            story = block(self.chosen.story(), "what the journal tells")
-            self.journal.children = [HTML(picture(drawn.png(), drawn.summary)), HTML(story)]
+            self.timeline.value = picture(drawn.small_png(), drawn.summary)
+            self._open(self.chosen)
+
+    def _open(self, outcome: cells.Outcome) -> None:
+        """Its journal, in the explorer: that one knows of no kill, so the timeline stands above."""
+        if self.explorer is None or self.explorer.is_closed:
+            self.explorer = Explorer()
+        self.journal.children = (self.explorer.root,)
+        self.explorer.attempt(self.explorer.open, str(outcome.folder.database))
+        self.explorer.witness.value = str(outcome.witness)
+        self.explorer.room.value = self.room.value
 
     # What is shown.
 
@@ -193,16 +213,19 @@ class Matrix(Panel):
         for number, cell in enumerate(self.cells):
             self.on(cell, lambda number=number: self.choose(number))
         found = {place[:2]: cell for place, cell in zip(places, self.cells, strict=True)}
-        children: list[Any] = [HTML(), *map(_heading, columns)]
+        children: list[Any] = [HTML(), *(_heading(name, "column") for name in columns)]
         for name in rows:
-            children.append(_heading(name))
+            children.append(_heading(name, "row"))
             children += [found.get((name, column)) or HTML() for column in columns]
         for old in self.grid.children:
             old.close()
-        self.grid.layout.grid_template_columns = f"max-content repeat({len(columns)}, auto)"
+        self.grid.layout.grid_template_columns = (
+            f"fit-content(12em) repeat({len(columns)}, {WIDTH})"
+        )
         self.grid.children = children
         self.sweep = self.chosen = None
-        self.outcome.value, self.journal.children = "", ()
+        self.outcome.value = self.timeline.value = ""
+        self.journal.children = ()
         self.say(f"{len(places)} places, none of them tried.")
 
     def _enable(self) -> None:
@@ -215,11 +238,15 @@ class Matrix(Panel):
         """Ends the trials, and takes the widgets away."""
         if self.sweep:
             self.sweep.close()
+        if self.explorer:
+            self.explorer.close()
         super().close()
 
 
-def _heading(text: str) -> HTML:
-    return HTML(inline(text)).add_class("labkit-heading")
+def _heading(text: str, of: str) -> HTML:
+    """Of a row or a column. A step's name is broken at its dots, if it must be."""
+    parts = (f"<span>{inline(part)}</span>" for part in text.replace(".", ".\n").split("\n"))
+    return HTML("<wbr>".join(parts)).add_class(f"labkit-{of}")
 
 
 def _cell(place: Place) -> Button:
@@ -229,7 +256,7 @@ def _cell(place: Place) -> Button:
 
 
 def _show_outcome(cell: Button, outcome: cells.Outcome) -> None:
-    cell.description = f"{outcome.word}\n{outcome.left}".strip()
+    cell.description = "\n".join(outcome.lines)
     cell.tooltip = repr(outcome)
     for kind in KINDS:
         cell.remove_class(f"labkit-is-{kind}")
@@ -238,10 +265,13 @@ def _show_outcome(cell: Button, outcome: cells.Outcome) -> None:
 
 # The colours of the timelines, each with letters that stand out on it; the word says the same.
 _CSS = """<style>
+.labkit-matrix .labkit-agent { display: flex; align-items: center; gap: 6px; }
 .labkit-matrix .labkit-cells { grid-gap: 3px; align-items: stretch; overflow: auto; }
 .labkit-matrix .labkit-cells > .widget-html { margin: 0; align-self: center; }
+.labkit-matrix .labkit-column { text-align: center; }
+.labkit-matrix .labkit-column span { white-space: nowrap; }
 .labkit-matrix .labkit-cell { white-space: pre-line; height: auto; min-height: 2.9em; margin: 0;
-  line-height: 1.3; padding: 2px 6px; font-size: var(--jp-widgets-font-size); overflow: visible;
+  line-height: 1.3; padding: 1px 2px; font-size: var(--jp-widgets-font-size); overflow: visible;
   border: 2px solid transparent; }
 .labkit-matrix .labkit-is-untried { color: var(--jp-ui-font-color1);
   background: var(--jp-layout-color2); border: 2px dashed var(--jp-border-color1); }
