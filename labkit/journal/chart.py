@@ -18,6 +18,7 @@ from labkit.journal.fold import Attempt, Lane, fold, lanes, pair, split_owner
 from labkit.journal.reading import (
     Event,
     Reader,
+    collector_off,
     plain,
     read_events,
     read_steps,
@@ -150,13 +151,13 @@ def read_chart(
     with a later entry was at work. Raises UnknownTask, UsageError where the task begins after
     `until`, and what `snapshot` raises.
     """
-    with snapshot(path_of(source)) as reader:
+    with collector_off(), snapshot(path_of(source)) as reader:
         events = list(read_events(reader, task, until=until))
         if not events:
             raise _no_events(reader, task, until)
         deduplicated = {step.idx for step in read_steps(reader, task) if step.deduplicated}
         later = set() if until is None else _owners_after(reader, task, until)
-    return make_chart(events, deduplicated, {*killed} - later, {*at_work} | later)
+        return make_chart(events, deduplicated, {*killed} - later, {*at_work} | later)
 
 
 def path_of(source: Source) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -62,7 +63,9 @@ class Timeline(Figure):
     def small_png(self) -> bytes:
         """The same picture in 64 colours, in about a third of the bytes: for a panel, which sends
         a new one at each change."""
-        image = Image.open(io.BytesIO(self.png())).convert("RGB")
+        canvas: Any = self.canvas
+        canvas.draw()
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         file = io.BytesIO()
         image.quantize(COLOURS, dither=Image.Dither.NONE).save(file, "png", optimize=True)
         return file.getvalue()

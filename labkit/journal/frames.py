@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +22,7 @@ from labkit.journal.reading import (
     Bounds,
     Event,
     Words,
+    collector_off,
     read_columns,
     read_events,
     snapshot,
@@ -136,7 +135,7 @@ class Journal:
 
     def events(self, task: str | None = None) -> pd.DataFrame:
         """Every row of the view `journal`, by `seq`; `ts` in UTC, `data` as JSON text."""
-        with snapshot(self.path) as reader, _collector_off():
+        with snapshot(self.path) as reader, collector_off():
             dtypes = RUN_DTYPES if reader.is_durable else DTYPES
             return _frame(EVENT_COLUMNS, read_columns(reader, task), dtypes)
 
@@ -281,18 +280,6 @@ class Journal:
 
 _READING = ("SELECT", "WITH", "VALUES", "EXPLAIN")
 _SPACE = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Rows hold no cycles, and looking for some among a million takes a tenth of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _first_word(query: str) -> str:
