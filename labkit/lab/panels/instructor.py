@@ -166,6 +166,8 @@ class Instructor(Panel):
     # What a control does.
 
     def _act(self, act: Callable[[], Done]) -> None:
+        if self.is_closed:  # a click that was under way
+            return
         try:
             self._show_last(act())
             self.ballot.open()
@@ -174,7 +176,7 @@ class Instructor(Panel):
             self.watch()
 
     def _use(self, agent: str, plan: str) -> None:
-        if self._is_filling:
+        if self._is_filling or self.is_closed:
             return
         done = None
         try:
@@ -204,6 +206,8 @@ class Instructor(Panel):
 
     def look(self) -> bool:
         """Notices what is new; False when nothing is at work any more."""
+        if self.is_closed:
+            return False
         is_at_work = self.stage.is_at_work  # before the look: what came last is still shown
         self.attempt(self._look)
         return is_at_work

@@ -1,0 +1,540 @@
+"""The instructor's panel, without a browser: real agents, real kills, and what the room sees."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ipywidgets import HTML, Button, Dropdown, ToggleButton, ToggleButtons
+
+from labkit import lab
+from labkit.errors import UsageError
+from labkit.lab import panels, verbs
+from labkit.lab.evidence import find_reports
+from labkit.lab.panels.instructor import Instructor
+from labkit.lab.process import NotReady, Process
+from labkit.lab.runs import messages
+
+BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
+DIES = {"restart": "after_effect:2", "durable": "boundary:7"}
+
+
+@pytest.fixture(autouse=True)
+def _begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    lab.begin("20")
+    capsys.readouterr()
+    yield
+    if verbs._open:
+        lab.end()
+
+
+def widgets(root: Any) -> Iterator[Any]:
+    yield root
+    for child in getattr(root, "children", ()):
+        yield from widgets(child)
+
+
+def click(panel: Instructor, *names: str) -> None:
+    for name in names:
+        panel.buttons[name].click()
+
+
+def die_at(panel: Instructor, at: str) -> None:
+    """Presses a place of the grid, as somebody does who cannot see the class."""
+    [place] = [each for each in widgets(panel.root) if getattr(each, "at", None) == at]
+    place.value = True
+
+
+def wait(panel: Instructor) -> None:
+    """Until the process has ended and the panel has noticed."""
+    if panel.stage.process is not None:
+        panel.stage.process.finish()
+    while panel.look():
+        pass
+
+
+def at_work(panel: Instructor) -> Process:
+    click(panel, "create", "run")
+    process = panel.stage.process
+    assert process is not None
+    lab.wait_for(process, "step_started", 0)
+    return process
+
+
+def is_gone(process: Process) -> bool:
+    try:
+        os.kill(process._guarded.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def text(html: str) -> str:
+    return re.sub(r"<[^>]*>", "", html)
+
+
+def said(panel: Instructor) -> str:
+    assert 'role="status"' in panel.status.value
+    return text(panel.status.value)
+
+
+def has_failed(panel: Instructor) -> bool:
+    assert "Traceback" not in panel.status.value
+    return "labkit-failed" in panel.status.value
+
+
+def alt(panel: Instructor) -> str:
+    found = re.search(r'alt="([^"]*)"', panel.timeline.value)
+    return found[1] if found else ""
+
+
+def png_size(panel: Instructor) -> tuple[int, int]:
+    found = re.search(r"base64,([^\"]+)", panel.timeline.value)
+    assert found
+    width, height = struct.unpack(">II", base64.b64decode(found[1])[16:24])
+    return width, height
+
+
+def enabled(panel: Instructor) -> set[str]:
+    return {name for name, each in panel.buttons.items() if not each.disabled}
+
+
+def everything(panel: Instructor) -> list[str]:
+    """All that somebody could read or press, in order."""
+    found = []
+    for each in widgets(panel.root):
+        if isinstance(each, HTML):
+            found.append(each.value)
+        elif isinstance(each, Button | ToggleButton):
+            found.append(f"{each.description} {'off' if each.disabled else 'on'}")
+        elif isinstance(each, Dropdown | ToggleButtons):
+            found.append(f"{each.description} {each.options} {each.disabled}")
+    return found
+
+
+# The life of an agent.
+
+
+@BOTH
+def test_from_create_to_what_survives(agent: str) -> None:
+    panel = panels.Instructor(agent)
+    assert enabled(panel) == {"create", "reset"}
+    click(panel, "create")
+    assert enabled(panel) == {"run", "resume", "reset"}
+    die_at(panel, DIES[agent])
+    click(panel, "run")
+    wait(panel)
+    assert "killed by SIGKILL" in said(panel)
+    assert "1 killed" in alt(panel)
+    assert not has_failed(panel)
+    click(panel, "resume")
+    wait(panel)
+    folder = verbs.current_folder()
+    effects = find_reports(folder) if agent == "restart" else messages(folder)
+    assert len(effects) == 1
+    word = "report" if agent == "restart" else "message"
+    assert text(panel.effects.value) == f"Left outside: 1 {word}"
+
+
+def test_a_run_that_waits_gets_its_answer() -> None:
+    panel = panels.Instructor("durable")
+    click(panel, "create")
+    die_at(panel, "boundary:7")
+    click(panel, "run")
+    wait(panel)
+    assert (panel.buttons["answer"].disabled, panel.answers.disabled) == (True, True)
+    click(panel, "resume")
+    wait(panel)
+    assert enabled(panel) == {"resume", "answer", "reset"}
+    panel.answers.value = "retry"
+    click(panel, "answer")
+    assert "SUCCEEDED" in said(panel)
+    assert len(messages(verbs.current_folder())) == 2
+    assert "Left outside: 2 messages" in text(panel.effects.value)
+    assert "resolutions" in panel.pages["What changed"].value
+
+
+def test_only_an_agent_that_waits_has_answers() -> None:
+    panel = panels.Instructor("restart")
+    assert panel.buttons["answer"].layout.display == "none"
+    panel.agent.value = "durable"
+    assert panel.buttons["answer"].layout.display == ""
+    assert panel.answers.value == "retry"
+
+
+@BOTH
+def test_a_kill_is_on_the_picture_when_the_click_returns(agent: str) -> None:
+    panel = panels.Instructor(agent)
+    process = at_work(panel)
+    assert enabled(panel) == {"kill", "reset"}
+    while panel.look() and "1 at work" not in alt(panel):
+        pass
+    click(panel, "kill")
+    assert process.killed
+    assert is_gone(process)
+    assert "1 killed" in alt(panel)
+    assert "killed by SIGKILL" in said(panel)
+    assert "kill" not in enabled(panel)
+
+
+def test_run_returns_at_once_and_its_events_come_by_looking() -> None:
+    panel = panels.Instructor()
+    click(panel, "create")
+    before = panel.pages["Journal"].value
+    click(panel, "run")
+    process = panel.stage.process
+    assert process is not None
+    assert process.alive
+    lab.wait_for(process, "step_started", 0)
+    assert panel.look()
+    assert "step_started" in panel.pages["Journal"].value
+    assert "step_started" not in before
+
+
+def test_without_news_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    panel.look()
+    drawn: list[str] = []
+    draw = panel.stage.timeline
+    monkeypatch.setattr(panel.stage, "timeline", lambda style: drawn.append(style) or draw(style))
+    for _ in range(5):
+        panel.look()
+    assert drawn == []
+    lab.wait_for(process, "step_started", 1)
+    panel.look()
+    assert drawn == ["panel"]
+    click(panel, "kill")
+    assert drawn == ["panel", "panel"]
+
+
+def test_the_pages_show_what_they_say() -> None:
+    panel = panels.Instructor()
+    click(panel, "create")
+    die_at(panel, "after_effect:2")
+    click(panel, "run")
+    wait(panel)
+    journal = text(panel.pages["Journal"].value.replace("<td>", " "))
+    assert journal.index(" 7 step_started") < journal.index(" 1 task_created")
+    assert "write_artifact" in panel.pages["What changed"].value
+    assert "SELECT" in panel.pages["What changed"].value
+    [report] = find_reports(verbs.current_folder())
+    assert report.file in panel.pages["Artifacts"].value
+    assert "AGENT_CRASH_AT" in panel.pages["Code"].value
+    assert "AGENT_CRASH_AT" in panel.code.value  # the last act, in sight
+    panel.tabs.buttons.value = "Code"
+    assert panel.tabs.pages.selected_index == 3
+
+
+def test_one_place_is_pressed_and_said_in_words() -> None:
+    panel = panels.Instructor()
+    places = [each for each in widgets(panel.root) if hasattr(each, "at")]
+    assert len(places) == 11
+    assert [each.description for each in places if each.value] == ["now"]
+    die_at(panel, "after_commit:1")
+    assert [each.description for each in places if each.value] == ["after_commit:1"]
+    assert "after_commit:1" in text(panel.places.chosen.value)
+    [pressed] = [each for each in places if each.value]
+    pressed.value = False  # pressed once more
+    assert [each.description for each in places if each.value] == ["after_commit:1"]
+    die_at(panel, "")
+    click(panel, "create", "run")
+    wait(panel)
+    assert "exit 0: done" in said(panel)
+
+
+# Predict.
+
+
+def hidden(at: str) -> list[str]:
+    """What a room sees of a run that was killed there and resumed, before it has voted."""
+    panel = panels.Instructor("durable")
+    click(panel, "create")
+    die_at(panel, at)
+    panel.predict.value = True
+    click(panel, "run")
+    wait(panel)
+    click(panel, "resume")
+    wait(panel)
+    seen = [each.replace(at, "AT") for each in everything(panel)]
+    panel.predict.value = False
+    shown = [each.replace(at, "AT") for each in everything(panel)]
+    assert shown != seen
+    click(panel, "reset")
+    return seen
+
+
+def test_before_the_vote_two_outcomes_look_the_same() -> None:
+    waits, over = hidden("boundary:7"), hidden("boundary:4")
+    # Of the grid, each has another place pressed; the replaced words stand at other places.
+    is_place = re.compile(r"^(AT|boundary:\d+) o")
+    kept = [[each for each in seen if not is_place.match(each)] for seen in (waits, over)]
+    assert kept[0] == kept[1]
+    assert not any("WAITING" in each or "SUCCEEDED" in each for each in waits)
+    assert sum("Hidden until the room has voted" in each for each in waits) == 4
+
+
+def test_the_room_votes_and_then_sees() -> None:
+    panel = panels.Instructor()
+    panel.predict.value = True
+    click(panel, "create")
+    assert panel.reveal.disabled  # nothing has run
+    die_at(panel, "after_effect:2")
+    click(panel, "run")
+    assert "step_started" not in panel.pages["Journal"].value
+    wait(panel)
+    assert alt(panel) == ""
+    assert "killed" not in said(panel)
+    assert enabled(panel) == {"resume", "reset"}
+    panel.reveal.click()
+    assert has_failed(panel)
+    assert "nobody has voted" in said(panel)
+    assert alt(panel) == ""
+    panel.votes.children[1].value = 12
+    panel.reveal.click()
+    cells = re.findall(r"<t[hd]\b[^>]*>(?:<bdi>)?([^<]*)", panel.result.value)
+    assert cells == [
+        "answer", "0 reports", "1 report", "2 reports",
+        "votes", "0", "12", "0",
+        "outcome", "-", "came so", "-",
+    ]  # fmt: skip
+    assert "1 killed" in alt(panel)
+    assert "killed by SIGKILL" in said(panel)
+    click(panel, "resume")
+    wait(panel)
+    assert alt(panel) == ""  # a new act, a new vote
+    assert [box.value for box in panel.votes.children] == [0, 0, 0]
+
+
+def test_while_it_works_there_is_nothing_to_reveal() -> None:
+    panel = panels.Instructor()
+    panel.predict.value = True
+    at_work(panel)
+    assert enabled(panel) == {"kill", "reset"}
+    assert panel.reveal.disabled
+    panel.votes.children[0].value = 1
+    panel.reveal.click()  # a click that came too early
+    assert "its outcome is known when it has ended" in said(panel)
+    click(panel, "kill")
+    assert not panel.reveal.disabled
+
+
+def test_without_predict_nothing_is_hidden() -> None:
+    panel = panels.Instructor()
+    assert panel.votes.layout.display == "none"
+    assert panel.reveal.layout.display == "none"
+    panel.predict.value = True
+    assert panel.votes.layout.display == ""
+
+
+# Odd use.
+
+
+def test_kill_twice_and_run_twice_are_a_line_each() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    click(panel, "run")
+    assert has_failed(panel)
+    assert said(panel) == "process 2 is at work; kill it, or wait"
+    assert [each.alive for each in verbs.current_folder().processes] == [False, True]
+    click(panel, "kill", "kill")
+    assert has_failed(panel)
+    assert said(panel) == "process 2 has ended already"
+    assert is_gone(process)
+    click(panel, "resume")
+    wait(panel)
+    assert not has_failed(panel)
+
+
+def test_a_reset_while_at_work_ends_it() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    click(panel, "reset")
+    assert is_gone(process)
+    assert enabled(panel) == {"create", "reset"}
+    assert "no timeline yet" in panel.timeline.value
+    click(panel, "create")
+    assert not has_failed(panel)
+
+
+def test_another_agent_while_at_work_is_done_and_said() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    panel.agent.value = "durable"
+    assert is_gone(process)
+    assert said(panel).startswith("durable, notice. The process that was at work was killed.")
+    assert panel.plan.options == ("notice", "dispatch")
+    assert len([each for each in widgets(panel.root) if hasattr(each, "at")]) == 11
+    assert panel.votes.children[0].description == "waits, 0 messages"
+    click(panel, "create")
+    assert enabled(panel) == {"run", "resume", "reset"}
+    panel.plan.value = "dispatch"
+    assert enabled(panel) == {"create", "reset"}
+    assert len([each for each in widgets(panel.root) if hasattr(each, "at")]) == 23
+
+
+def test_another_plan_is_the_one_that_is_created() -> None:
+    panel = panels.Instructor()
+    panel.plan.value = "quiet.json"
+    click(panel, "create")
+    assert "quiet.json" in panel.pages["Code"].value
+
+
+@pytest.mark.parametrize("what", ["folder", "database", "garbage"])
+def test_what_is_deleted_under_the_panel_is_a_line_and_reset_helps(what: str) -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    panel.look()
+    folder = verbs.current_folder().path
+    if what == "folder":
+        shutil.rmtree(folder)
+    else:
+        for file in folder.glob("state.db*"):
+            file.unlink()
+    if what == "garbage":
+        (folder / "state.db").write_bytes(b"no database" * 1000)
+    panel.look()
+    click(panel, "kill")
+    assert is_gone(process)
+    for name in ("resume", "create"):
+        click(panel, name)
+        wait(panel)
+    assert said(panel)
+    if what != "database":
+        assert has_failed(panel) or "is nothing that this agent can read" in said(panel)
+    panel.agent.value = "durable"
+    click(panel, "reset", "create")
+    assert not has_failed(panel)
+    assert enabled(panel) == {"run", "resume", "reset"}
+
+
+def test_a_second_panel_closes_the_first() -> None:
+    first = panels.Instructor()
+    process = at_work(first)
+    second = panels.Instructor()
+    assert is_gone(process)
+    assert first._repr_mimebundle_() == {"text/plain": f"{first.sentence} It is closed."}
+    click(first, "run")  # a click that was under way
+    assert all(not each.alive for each in verbs.current_folder().processes)
+    click(second, "resume")
+    wait(second)
+    assert "exit 0: done" in said(second)
+
+
+@pytest.mark.parametrize("ends", ["begin", "end", "close"])
+def test_a_panel_ends_with_its_notebook(ends: str) -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    assert "application/vnd.jupyter.widget-view+json" in panel._repr_mimebundle_()
+    if ends == "close":
+        panel.close()
+        panel.close()
+    elif ends == "begin":
+        lab.begin("20")
+    else:
+        lab.end()
+    assert is_gone(process)
+    assert panel._repr_mimebundle_() == {"text/plain": f"{panel.sentence} It is closed."}
+    assert not panel.look()
+
+
+def test_a_fresh_folder_in_a_cell_is_followed() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    lab.fresh("elsewhere")
+    panel.look()
+    assert is_gone(process)
+    assert enabled(panel) == {"create", "reset"}
+    click(panel, "create")
+    assert not has_failed(panel)
+
+
+def test_what_is_not_there_is_said_and_leaves_no_panel() -> None:
+    with pytest.raises(UsageError, match="no agent is called"):
+        panels.Instructor("other")
+    with pytest.raises(UsageError, match="no plan is called"):
+        panels.Instructor("restart", "other.json")
+    assert "instructor" not in verbs.current_notebook().beside
+    lab.end()
+    with pytest.raises(NotReady, match="no notebook has begun"):
+        panels.Instructor()
+
+
+def test_text_from_files_is_text() -> None:
+    folder = verbs.current_folder().path
+    name = "<img src=x onerror=alert(1)>\u202e.json"
+    (folder / "plan.json").rename(folder / name)
+    (folder / "input" / "notes.txt").write_text("<script>alert(1)</script>\x07", encoding="utf-8")
+    panel = Instructor("restart", name)
+    die_at(panel, "after_effect:2")
+    click(panel, "create", "run")
+    wait(panel)
+    shown = "".join(each for each in everything(panel) if not each.startswith("Plan "))
+    assert "onerror" in shown
+    assert "script" in shown
+    for harmful in ("<img src=x", "<script>alert", "\x07", "\u202e"):
+        assert harmful not in shown
+
+
+def test_what_it_is_in_a_stored_notebook_is_a_sentence() -> None:
+    assert repr(panels.Instructor("durable")) == repr(panels.Instructor("restart"))
+
+
+# The look of it, and the loop.
+
+
+def test_the_room_sees_a_larger_picture() -> None:
+    panel = panels.Instructor()
+    click(panel, "create")
+    small = png_size(panel)
+    panel.room.value = True
+    assert png_size(panel)[0] > 1.5 * small[0]
+    assert "labkit-room" in panel.root._dom_classes
+    panel.room.value = False
+    assert png_size(panel) == small
+
+
+def test_every_control_has_words_and_the_class_that_the_docstring_names() -> None:
+    panel = panels.Instructor("durable")
+    classes = {name for each in widgets(panel.root) for name in each._dom_classes}
+    named = set(re.findall(r"\.(labkit-[a-z-]+)", str(panels.instructor.__doc__)))
+    assert named <= classes
+    for each in widgets(panel.root):
+        if isinstance(each, Button | ToggleButton | Dropdown | ToggleButtons):
+            assert each.description
+
+
+def test_with_a_loop_it_looks_until_nothing_is_at_work() -> None:
+    async def demo() -> Instructor:
+        panel = panels.Instructor()
+        click(panel, "create")
+        die_at(panel, "after_effect:2")
+        click(panel, "run")
+        looking = asyncio.all_tasks() - {asyncio.current_task()}
+        assert len(looking) == 1
+        await asyncio.gather(*looking)
+        return panel
+
+    panel = asyncio.run(demo())
+    assert "killed by SIGKILL" in said(panel)
+    assert "1 killed" in alt(panel)
+
+
+def test_a_closed_panel_looks_no_more() -> None:
+    async def demo() -> None:
+        panel = panels.Instructor()
+        click(panel, "create", "run")
+        looking = asyncio.all_tasks() - {asyncio.current_task()}
+        panel.close()
+        await asyncio.gather(*looking, return_exceptions=True)
+
+    asyncio.run(demo())
+    assert all(not each.alive for each in verbs.current_folder().processes)
