@@ -281,7 +281,8 @@ class DurableBench(Bench):
             why = f"the process never came there: {exit_in_words(code)} {said}"
             return self._outcome(folder, number, place, Judged("not killed", why.strip()))
         before, killed = Counter(self._effects(folder)), self._lanes(folder)
-        code, said = self._trials.call(folder.path, 1, *self._words)
+        # Another name, so that the timeline has a lane for each of the two.
+        code, said = self._trials.call(folder.path, 1, *self._words, AGENT_OWNER="bob")
         after = Counter(self._effects(folder))
         _keep(folder, after.elements())
         verdicts = judge_file(str(folder.database), list(after.elements()))

@@ -32,7 +32,7 @@ MOST = 300  # places of one grid: more is a matter of `labkit chaos`
 NAMED = 2  # places that a summary names
 UNSAFE = {  # the control of each agent: what is taken from it
     "restart": "the report is written without its key",
-    "durable": "step, attempt and checkpoint commit apart",
+    "durable": "a result is stored in three commits",
 }
 
 

@@ -40,7 +40,8 @@ from labkit.lab.process import NotReady
 __all__ = ["Matrix"]
 
 SENTENCE = "The crash matrix: an agent is killed at every place, and each cell says what held."
-WIDTH = "minmax(5.5em, 1fr)"  # of a column; the grid scrolls where they are too many
+# Of the column of names, and of the others; the grid scrolls where they are too many.
+NAMES, WIDTH = "minmax(7em, 11em)", "minmax(6.2em, 1fr)"
 KINDS = ("held", "waits", "broken", "unproved", "untried")
 
 
@@ -219,9 +220,7 @@ class Matrix(Panel):
             children += [found.get((name, column)) or HTML() for column in columns]
         for old in self.grid.children:
             old.close()
-        self.grid.layout.grid_template_columns = (
-            f"fit-content(12em) repeat({len(columns)}, {WIDTH})"
-        )
+        self.grid.layout.grid_template_columns = f"{NAMES} repeat({len(columns)}, {WIDTH})"
         self.grid.children = children
         self.sweep = self.chosen = None
         self.outcome.value = self.timeline.value = ""
@@ -277,7 +276,7 @@ _CSS = """<style>
   background: var(--jp-layout-color2); border: 2px dashed var(--jp-border-color1); }
 .labkit-matrix .labkit-is-held { color: white; background: #0072B2; }
 .labkit-matrix .labkit-is-waits { color: black; background: #009E73; }
-.labkit-matrix .labkit-is-broken { color: black; background: #D55E00; font-weight: 700;
+.labkit-matrix .labkit-is-broken { color: black; background: #D55E00;
   border: 2px dashed black; }
 .labkit-matrix .labkit-is-unproved { color: black; background: #CC79A7; }
 .labkit-matrix .labkit-cell.labkit-is-chosen { outline: 3px solid var(--jp-ui-font-color1);
