@@ -255,7 +255,7 @@ def test_the_end_of_the_notebook_ends_the_trials() -> None:
 
 def test_a_journal_that_was_deleted_is_missed_in_one_line() -> None:
     [outcome] = cells.run("restart", places=cells.grid("restart")[:1])
-    assert outcome.witness.read_text(encoding="utf-8") == "f391e0cf\n"
+    assert outcome.witness.read_text(encoding="utf-8") == "notes-2\n"
     assert outcome.story().startswith("   1  Task notes was created with 3 steps.")
     assert repr(outcome.timeline("room")).endswith("1 killed.")
     shutil.rmtree(outcome.folder.path)

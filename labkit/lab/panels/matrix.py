@@ -34,6 +34,7 @@ from labkit.lab.panels.parts import (
     inline,
     picture,
     row,
+    within,
 )
 from labkit.lab.process import NotReady
 
@@ -41,7 +42,7 @@ __all__ = ["Matrix"]
 
 SENTENCE = "The crash matrix: an agent is killed at every place, and each cell says what held."
 # Of the column of names, and of the others; the grid scrolls where they are too many.
-NAMES, WIDTH = "minmax(7em, 11em)", "minmax(6.2em, 1fr)"
+NAMES, WIDTH = "minmax(7em, 11em)", "minmax(6.8em, 1fr)"
 KINDS = ("held", "waits", "broken", "unproved", "untried")
 
 
@@ -171,7 +172,9 @@ class Matrix(Panel):
     def _open(self, outcome: cells.Outcome) -> None:
         """Its journal, in the explorer: that one knows of no kill, so the timeline stands above."""
         if self.explorer is None or self.explorer.is_closed:
-            self.explorer = Explorer()
+            with within():
+                self.explorer = Explorer()
+            self.explorer.room.layout.display = "none"  # it follows the switch of this panel
         self.journal.children = (self.explorer.root,)
         self.explorer.attempt(self.explorer.open, str(outcome.folder.database))
         self.explorer.witness.value = str(outcome.witness)

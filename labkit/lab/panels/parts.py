@@ -24,8 +24,9 @@ import base64
 import html
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 from ipywidgets import HTML, BoundedIntText, Button, HBox, Select, Stack, ToggleButtons, VBox
@@ -37,7 +38,7 @@ from labkit.lab.process import NotReady
 
 __all__ = [
     "CELL", "LIMIT", "PAGE", "Chooser", "Panel", "Tabs", "block", "button", "inline", "options",
-    "picture", "row", "table", "visible",
+    "picture", "row", "table", "visible", "within",
 ]  # fmt: skip
 
 LIMIT = 20_000  # characters that one widget may hold
@@ -45,6 +46,7 @@ CELL = 80  # characters of a cell in a table
 LINE = 100  # of a row to choose
 PAGE = 200  # rows at a time
 EVERY_S = 0.1
+CLOSED = "This panel is closed; run its cell again."
 AS_WIDE_AS_IT_IS = {"description_width": "initial"}
 EXPECTED = (LabkitError, Fatal, OSError)  # a panel says these and goes on
 
@@ -284,6 +286,20 @@ class Tabs:
         self.pages.selected_index = self.names.index(self.shown)
 
 
+@contextmanager
+def within() -> Iterator[None]:
+    """A panel that is made here is a part of another one, which closes it: it takes no place of its
+    own beside the notebook, so it closes no other panel of its name, and none closes it."""
+    token = _is_within.set(True)
+    try:
+        yield
+    finally:
+        _is_within.reset(token)
+
+
+_is_within = ContextVar("within", default=False)
+
+
 class Panel:
     """Widgets, a status line, the code of the last act, and one task that looks at what goes on.
 
@@ -304,11 +320,15 @@ class Panel:
         self.last_code = ""
         self._task: asyncio.Task[None] | None = None
         self.on(self.room, self._switch_room)
+        if not _is_within.get():
+            self._stand_beside()
+
+    def _stand_beside(self) -> None:
         with suppress(NotReady):  # a panel works without a notebook too
             beside = verbs.current_notebook().beside
-            if name in beside:
-                beside[name].close()
-            beside[name] = self
+            if self.name in beside:
+                beside[self.name].close()
+            beside[self.name] = self
 
     def fill(self, *children: Any) -> None:
         """What the panel consists of, from top to bottom; style, status and code are added."""
@@ -386,13 +406,16 @@ class Panel:
         """Draws the pictures again, in another style."""
 
     def close(self) -> None:
-        """Ends its task and takes its widgets away. A second call does nothing."""
+        """Ends its task and takes its widgets away: where they were, a line says so. A second call
+        does nothing."""
         if self.is_closed:
             return
         self.is_closed = True
         if self._task is not None:
             self._task.cancel()
-        _close(self.root)
+        gone, self.root.children = self.root.children, (HTML(f"<p>{CLOSED}</p>"),)
+        for each in gone:
+            _close(each)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         if self.is_closed:

@@ -88,8 +88,13 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     panel.room.value = True
     assert panel.explorer.room.value
     assert panel.timeline.value != drawn
+
+    another = panels.Explorer()  # in a cell of its own: neither of the two closes the other
+    at(panel, "before_effect-1").click()
+    assert not panel.explorer.is_closed
     panel.close()
     assert panel.explorer.is_closed
+    assert not another.is_closed
 
 
 def test_the_unsafe_agent_turns_one_cell_red() -> None:
