@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from labkit import guard
 from labkit.lab.places import originals
-from tests.browser.lab_page import LIGHT, LabPage, alive
+from tests.browser.lab_page import LIGHT, PATIENCE_MS, LabPage, alive
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -26,6 +26,9 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 SETTINGS = {  # every cell is in the page, so that the page can be asked about all of them
     "@jupyterlab/notebook-extension/tracker.jupyterlab-settings": {"windowingMode": "defer"},
 }
+
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 class Server(NamedTuple):
@@ -96,14 +99,17 @@ def tab(browser: Browser, server: Server) -> Iterator[LabPage]:
 
 
 @pytest.fixture
-def lab(tab: LabPage) -> Iterator[LabPage]:
+def lab(tab: LabPage, request: pytest.FixtureRequest) -> Iterator[LabPage]:
     """JupyterLab in light, with no file open. At the end no agent is alive, and the console has
-    shown no error."""
+    shown no error. Of a test that failed there is a photograph."""
     tab.errors.clear()
+    failed_before = request.session.testsfailed
     yield tab
+    if request.session.testsfailed > failed_before:
+        tab.photograph(f"failed-{request.node.name}")
     try:
         tab.wait_until(lambda: alive(tab.session) == {}, "no agent is alive")
-        assert tab.errors == []
+        assert tab.complaints() == []
     finally:
         tab.close_files()
         tab.use_theme(LIGHT)

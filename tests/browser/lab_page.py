@@ -13,7 +13,8 @@ from playwright.sync_api import ConsoleMessage, Locator, Page
 
 LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
 SHOTS = Path(__file__).with_name("screenshots")
-WAIT_MS = 60_000  # for a kernel that imports pandas while every core is busy
+WAIT_MS = 60_000  # for JupyterLab and its kernels, which start while every core is busy
+PATIENCE_MS = 30_000  # for what a panel does
 
 OPEN = """
 async ([path, id]) => {
@@ -21,6 +22,12 @@ async ([path, id]) => {
   const panel = await window.jupyterapp.commands.execute('docmanager:open', file);
   await panel.context.ready;
   await panel.revealed;
+  await panel.sessionContext.ready;
+  window.complaints = [];  // what a control's function raises is shown nowhere
+  panel.sessionContext.session.kernel.anyMessage.connect((_, {msg}) => {
+    if (msg.header.msg_type === 'error' && msg.parent_header.msg_type !== 'execute_request')
+      window.complaints.push(msg.content.traceback.join('\\n'));
+  });
 }
 """
 IS_SHOWN = """
@@ -130,6 +137,12 @@ class LabPage:
     def wait_until_idle(self) -> None:
         self.page.wait_for_function(HAS_KERNEL, timeout=WAIT_MS)
 
+    def run_folder(self, number: str) -> Path:
+        """The folder in which the notebook of that number works at the moment."""
+        runs = self.folder.parent / "lab" / "runs" / number / "latest"
+        resets = len(list(runs.glob("stage*")))
+        return runs / ("first" if not resets else "stage" if resets == 1 else f"stage-{resets}")
+
     def restart_kernel(self) -> None:
         self.page.evaluate(RESTART)
         self.wait_until_idle()
@@ -150,11 +163,15 @@ class LabPage:
         """As a reader has it who comes by the keyboard: the cell is active, nothing in it is."""
         self.page.evaluate(FOCUS_CELL, number)
 
-    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    def complaints(self) -> list[str]:
+        """Of the console, of the scripts of the page, and of the functions of a panel."""
+        return [*self.errors, *(self.page.evaluate("() => window.complaints ?? []"))]
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         """Waits for what is to be seen outside the page; the page goes on meanwhile."""
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + PATIENCE_MS / 1000
         while not holds():
-            assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+            assert time.monotonic() < end, f"not within {PATIENCE_MS} ms: {what}"
             self.page.wait_for_timeout(20)
 
     @property

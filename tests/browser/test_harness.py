@@ -49,6 +49,12 @@ lab.run("agent create notes plan.json")
 process = lab.start("agent run notes", AGENT_STEP_DELAY="60")
 lab.wait_for(process, "step_started", 0)
 """
+RAISES = """
+import ipywidgets as widgets
+button = widgets.Button(description="Divide")
+button.on_click(lambda _: 1 / 0)
+button
+"""
 
 
 def test_what_is_wrong_in_a_panel_is_found(lab: LabPage) -> None:
@@ -104,6 +110,14 @@ def test_an_agent_that_is_left_alive_is_found(lab: LabPage) -> None:
     assert any("labkit agent run notes" in command for command in alive(lab.session).values())
     lab.run_cell(1)
     lab.wait_until(lambda: alive(lab.session) == {}, "no agent is alive")
+
+
+def test_what_a_control_raises_is_found(lab: LabPage) -> None:
+    lab.write("raises.ipynb", RAISES)
+    lab.run_all()
+    lab.page.get_by_role("button", name="Divide").click()
+    lab.wait_until(lambda: "ZeroDivisionError" in "".join(lab.complaints()), "the error")
+    lab.page.evaluate("() => { window.complaints = [] }")
 
 
 def test_a_cell_that_fails_and_an_error_of_the_page_are_found(lab: LabPage) -> None:
