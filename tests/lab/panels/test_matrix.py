@@ -97,6 +97,7 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     assert not another.is_closed
 
 
+@pytest.mark.proof
 def test_the_unsafe_agent_turns_one_cell_red() -> None:
     panel = panels.Matrix()
     panel.unsafe.value = True
