@@ -214,10 +214,11 @@ class Stage:
     @property
     def status(self) -> str:
         """What the database says of the task or the run; "" while there is none."""
-        if not self._folder.database.exists():
+        if not (database := self._folder.database).exists():
             return ""
-        found = evidence.journal(self._folder).sql(self.agent.status, (self.agent.task,))
-        return str(found.iloc[0, 0]) if len(found) else ""
+        with snapshot(str(database)) as reader:
+            found = reader.has_journal and reader.value(self.agent.status, self.agent.task)
+        return str(found or "")
 
     @property
     def possible(self) -> tuple[str, ...]:

@@ -221,9 +221,9 @@ class Instructor(Panel):
         """Shows how it stands now. The picture comes first: the room waits for it."""
         mark = self.stage.mark  # first: a process may end meanwhile, and `look` must notice
         is_hidden = self.ballot.hides(self.stage.has_started)
+        self._draw(is_hidden)
         self._enable(is_hidden)
         self.say(self.stage.words_unseen if is_hidden else self.stage.words)
-        self._draw(is_hidden)
         self._fill_pages(is_hidden)
         self._seen = mark
 

@@ -37,8 +37,8 @@ from labkit.lab import verbs
 from labkit.lab.process import NotReady
 
 __all__ = [
-    "CELL", "LIMIT", "PAGE", "Chooser", "Panel", "Tabs", "block", "button", "inline", "options",
-    "picture", "row", "table", "visible", "within",
+    "CELL", "CLOSED", "LIMIT", "PAGE", "Chooser", "Panel", "Tabs", "block", "button", "inline",
+    "options", "picture", "row", "table", "visible", "within",
 ]  # fmt: skip
 
 LIMIT = 20_000  # characters that one widget may hold
@@ -163,13 +163,14 @@ class Chooser:
     def __init__(self, name: str, css_class: str, rows: int = 12, key_name: str = "seq") -> None:
         self.on_choose: Callable[[int], None] = lambda key: None
         self.select = Select(
-            description=name, rows=rows, style=AS_WIDE_AS_IT_IS,
+            description=name, tooltip="Arrow keys choose", rows=rows, style=AS_WIDE_AS_IT_IS,
             layout={"width": "auto", "height": "auto"},
         ).add_class("labkit-rows")  # fmt: skip
         self.earlier = button("Earlier", f"The {PAGE} rows before", f"{css_class}-earlier")
         self.later = button("Later", f"The {PAGE} rows after", f"{css_class}-later")
         self.goto = BoundedIntText(
-            description=f"Go to {key_name}", min=0, max=2**53, style=AS_WIDE_AS_IT_IS,
+            description=f"Go to {key_name}", tooltip="Enter goes there", min=0, max=2**53,
+            style=AS_WIDE_AS_IT_IS,
             layout={"width": "13em"}, continuous_update=False,
         ).add_class(f"{css_class}-goto")  # fmt: skip
         self.where = HTML().add_class(f"{css_class}-where")
@@ -272,7 +273,10 @@ class Tabs:
     def __init__(self, name: str, pages: dict[str, Any], css_class: str) -> None:
         self.names = list(pages)
         self.buttons = ToggleButtons(
-            options=self.names, description=name, style={"button_width": "auto", **AS_WIDE_AS_IT_IS}
+            options=self.names,
+            description=name,
+            tooltip=f"{name}: which page",
+            style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
         ).add_class(css_class)
         self.pages = Stack(list(pages.values()), selected_index=0)
         self.root = VBox([self.buttons, self.pages])

@@ -14,6 +14,7 @@ from labkit.errors import BadInput, StorageFault
 from labkit.lab import verbs
 from labkit.lab.panels import parts
 from labkit.lab.panels.parts import (
+    CLOSED,
     LIMIT,
     PAGE,
     Chooser,
@@ -262,7 +263,9 @@ def test_close_ends_the_task_and_every_widget() -> None:
 
     asyncio.run(close_while_it_looks())
     assert panel.looks >= 1
-    assert [w.comm for w in (panel.root, panel.more, panel.text, panel.text.layout)] == [None] * 4
+    assert [w.comm for w in (panel.more, panel.text, panel.text.layout)] == [None] * 3
+    [left] = panel.root.children  # whoever looks at it still is told
+    assert left.value == f"<p>{CLOSED}</p>"
     panel.close()
     assert panel._repr_mimebundle_() == {"text/plain": "A panel that counts. It is closed."}
 
