@@ -90,6 +90,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15), "panel": Size(6.6, 0.5, 9.5),
+    "room panel": Size(6.6, 0.75, 13),
 }  # fmt: skip
 
 

@@ -33,7 +33,16 @@ from ipywidgets import HTML, Checkbox
 from labkit.errors import NotFound, UsageError
 from labkit.journal import Journal, timeline
 from labkit.journal.chart import Source, path_of
-from labkit.journal.explore import Contents, Glance, fields, find_journals, lines, pretty, rows
+from labkit.journal.explore import (
+    Contents,
+    Glance,
+    fields,
+    find_journals,
+    lines,
+    neighbours,
+    pretty,
+    rows,
+)
 from labkit.journal.frames import Verdicts
 from labkit.journal.starters import Starter, starters
 from labkit.lab.panels.explorer_pages import (
@@ -320,7 +329,7 @@ class Explorer(Panel):
         self._show_anew()
         chosen = {name: value for name, value in self._picked.items() if value}
         given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
-        self.say(f"{len(self.keys):,} events are picked.")
+        self.say(f"{_count(len(self.keys), 'event')} picked.")
         self.show_code(f"journal.rows(journal.seqs({given})[:{PAGE}])")
 
     def _list_events(self) -> None:
@@ -361,8 +370,7 @@ class Explorer(Panel):
 
     def _turn(self) -> None:
         self.views.turn()
-        if self.journal is None:
-            raise UsageError(NOTHING_OPEN)
+        self.say(f"{os.path.basename(self._journal.path)}: {self._contents.summary}")
         self._show_page()
 
     def _show_anew(self) -> None:
@@ -407,10 +415,13 @@ class Explorer(Panel):
         )
 
     def _show_neighbours(self, seq: int) -> None:
-        who = "owner" if self._contents.is_durable else "run_id"
-        names = ["seq", "why", "kind", "step_idx", "step", "attempt", who]
-        frame = self._journal.neighbours(seq)[names]
-        self.events.neighbours.value = _frame_table(frame, f"neighbours of event {seq}")
+        found = [
+            (each.event.seq, each.why, *lines([each.event]))
+            for each in neighbours(self._journal, seq)
+        ]
+        self.events.neighbours.value = table(
+            ["seq", "why", "event"], found, f"neighbours of event {seq}"
+        )
         self.show_code(f"journal.neighbours({seq})")
 
     def _show_law(self, seq: int) -> None:
@@ -446,7 +457,8 @@ class Explorer(Panel):
             f"law {law}: {what}" for law, what in zip(found["law"], found["what"], strict=True)
         ]
         self.laws.findings.fill(range(len(texts)), lambda keys: [texts[key] for key in keys])
-        self.say(f"{len(verdicts.broken)} laws broken, by {len(texts):,} findings.")
+        broken, shown = _count(len(verdicts.broken), "law"), _count(len(texts), "finding")
+        self.say(f"{broken} broken, {shown}.")
         self.show_code(f"verdicts = journal.laws({self._witness_code})\nverdicts.findings()")
 
     @property
@@ -516,11 +528,11 @@ class Explorer(Panel):
     def ask(self) -> None:
         """Runs what stands in the box; it is stopped after a number of steps, never by a clock."""
         query = self.sql.box.value
-        self.show_code(f"journal.ask({query!r}).frame")
+        self.show_code(f"journal.ask({_typed(query)}).frame")
         self.sql.answer.value = ""
         frame, is_whole = self._journal.ask(query)
         self.sql.answer.value = _frame_table(frame, "the answer", has_more=not is_whole)
-        self.say(f"{len(frame):,} rows{'' if is_whole else ', and there are more'}.")
+        self.say(f"{_count(len(frame), 'row')}{'' if is_whole else ', and there are more'}.")
 
 
 def _refill(choice: Any, for_all: str, made: Sequence[tuple[str, object]]) -> None:
@@ -533,6 +545,16 @@ def _refill(choice: Any, for_all: str, made: Sequence[tuple[str, object]]) -> No
 def _choose(choice: Any, value: object) -> None:
     is_there = value in [each for _, each in choice.options]
     choice.value = value if is_there else ALL
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def _typed(text: str) -> str:
+    """As somebody types it in a cell, over several lines where that says the same."""
+    is_plain = text.isprintable() or text.replace("\n", "").isprintable()
+    return f'"""{text}"""' if is_plain and not {*'\\"'} & {*text} else repr(text)
 
 
 def _frame_table(frame: Any, label: str, total: int = 0, *, has_more: bool = False) -> str:

@@ -28,16 +28,29 @@ ALL = object()  # what a menu has chosen where nothing is: None is a widget's wo
 CSS = """<style>
 .labkit-explorer .labkit-columns { align-items: flex-start; gap: 10px; }
 .labkit-explorer .labkit-explorer-left { flex: 0 0 12em; }
-.labkit-explorer .labkit-explorer-middle { flex: 1 1 46%; min-width: 0; }
-.labkit-explorer .labkit-explorer-right { flex: 1 1 40%; min-width: 0; }
+.labkit-explorer .labkit-explorer-middle { flex: 1 1 44%; min-width: 0; }
+.labkit-explorer .labkit-explorer-right { flex: 1 1 42%; min-width: 0; }
 .labkit-explorer .labkit-explorer-standing { flex: 0 0 auto; max-width: 42%; }
 .labkit-explorer .labkit-explorer-replayed { flex: 1 1 50%; min-width: 0; }
 .labkit-explorer .labkit-explorer-timeline { max-height: 26em; overflow: auto; }
+.labkit-explorer .widget-toggle-buttons { display: flex; align-items: center; }
 .labkit-explorer .labkit-explorer-kinds, .labkit-explorer .labkit-rows,
 .labkit-explorer .labkit-explorer-sql { flex-direction: column; height: auto; }
-.labkit-explorer .labkit-explorer-kinds select { width: 100%; }
 .labkit-explorer .labkit-explorer-kinds .widget-label, .labkit-explorer .labkit-rows .widget-label,
 .labkit-explorer .labkit-explorer-sql .widget-label { text-align: left; align-self: flex-start; }
+.labkit-explorer .labkit-explorer-kinds select, .labkit-explorer .labkit-rows select,
+.labkit-explorer .labkit-explorer-sql textarea { box-sizing: border-box; width: 100%; margin: 0;
+  flex: 0 0 auto; height: 250px; }
+.labkit-explorer .labkit-explorer-findings select { height: 96px; }
+.labkit-explorer .labkit-explorer-sql textarea { height: 110px; }
+.labkit-explorer .labkit-explorer-right .labkit-table { max-height: 270px; }
+.labkit-explorer .labkit-explorer-right pre.labkit-block { max-height: 250px; }
+.labkit-explorer .labkit-explorer-right td, .labkit-explorer-verdicts td:last-child {
+  white-space: normal; overflow-wrap: anywhere; }
+.labkit-explorer .labkit-explorer-right td:first-child { white-space: nowrap; }
+.labkit-explorer .labkit-explorer-kinds { margin: 0; }
+.labkit-explorer .widget-toggle-buttons .widget-label { margin-right: 6px; }
+.labkit-explorer .labkit-explorer-verdicts .labkit-table { max-height: 250px; }
 </style>"""
 
 
@@ -71,7 +84,7 @@ class EventsPage:
 class PicturePage:
     def __init__(self) -> None:
         self.by = ToggleButtons(
-            options=["order", "time"], description="By",
+            options=["order", "time"], description="By", tooltip="What goes from left to right",
             style={"button_width": "auto", **AS_WIDE_AS_IT_IS},
         ).add_class("labkit-explorer-by")  # fmt: skip
         self.shown = HTML().add_class("labkit-explorer-timeline")
@@ -82,8 +95,8 @@ class ReplayPage:
     def __init__(self) -> None:
         # Not while it is dragged: each place costs a picture.
         self.slider = IntSlider(
-            description="Event", min=1, max=1, continuous_update=False, style=AS_WIDE_AS_IT_IS,
-            layout={"width": "60%"},
+            description="Event", tooltip="After which event", min=1, max=1,
+            continuous_update=False, style=AS_WIDE_AS_IT_IS, layout={"width": "60%"},
         ).add_class("labkit-explorer-slider")  # fmt: skip
         self.back = button("Back", "One event back", "labkit-explorer-back")
         self.forth = button("On", "One event on", "labkit-explorer-on")
@@ -95,7 +108,8 @@ class ReplayPage:
 
     @staticmethod
     def style(style: str) -> str:
-        return "panel" if style == "notebook" else style
+        """That of a picture which stands beside tables."""
+        return "panel" if style == "notebook" else f"{style} panel"
 
 
 class LawsPage:
@@ -110,17 +124,19 @@ class SqlPage:
         self.starter = menu("Question", "starter", "Asks one of five questions to begin with")
         self.ask = button("Ask", "Runs the query, for reading only", "labkit-explorer-ask")
         self.box = Textarea(
-            description="SQL", rows=5, style=AS_WIDE_AS_IT_IS, layout={"width": "100%"},
+            description="SQL", tooltip="A query, for reading only", rows=5,
+            style=AS_WIDE_AS_IT_IS, layout={"width": "100%"},
             placeholder="SELECT kind, count(*) FROM journal GROUP BY kind",
         ).add_class("labkit-explorer-sql")  # fmt: skip
         self.answer = HTML().add_class("labkit-explorer-answer")
-        self.root = VBox([row(self.starter, self.ask), self.box, self.answer])
+        first = row(self.starter, self.ask)
+        self.root = VBox([first, self.box, self.answer], layout={"width": "100%"})
 
 
 def menu(description: str, name: str, tooltip: str) -> Any:
     return Dropdown(
         description=description, options=[("all", ALL)], tooltip=tooltip, style=AS_WIDE_AS_IT_IS,
-        layout={"width": "auto", "max_width": "32em"},
+        layout={"width": "auto", "max_width": "40em"},
     ).add_class(f"labkit-explorer-{name}")  # fmt: skip
 
 
