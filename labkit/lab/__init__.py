@@ -7,8 +7,9 @@ Read in this order: `process` (one process), `folder` (where it works), `verbs`,
 `evidence` (what it left), `trials` (one crash point, start to end), `predictions`; then `checks`
 with `handing` and `sweeps` (an answer, judged), `exercises` and `solutions` (what each asks, and
 what it takes), `publishing`, `ladder`, `models`, `bills` (for notebooks 06 and 09), `runs`,
-`windows`, `pausing` (for 10 to 12); then what a learner has: `progress`, `report`, `workbook`,
-`updates`, `shipped`, `keeping`.
+`windows`, `pausing` (for 10 to 12); `grid` (the places to die), `stage`, `changes`, `votes` (one
+kill before a room), `benches`, `cells` (a kill at each place), `panels`; then what a learner has:
+`progress`, `report`, `workbook`, `updates`, `shipped`, `keeping`.
 
 The names are imported when they are first used: pytest loads `labkit.lab.nbval_plugin`, and with
 it this file, in every run.
