@@ -297,7 +297,7 @@ class Explorer(Panel):
     def _fill_choices(self) -> None:
         """Tasks, runs and kinds, with those that were chosen still chosen."""
         tasks = [(task.summary, task.id) for task in self._contents.tasks[:PAGE]]
-        _refill(self.task, f"all ({len(self._contents.tasks):,})", options(tasks, 60))
+        _refill(self.task, _for_all(len(self._contents.tasks)), options(tasks, 60))
         self._fill_runs()
         kinds = [(f"{kind} ({count:,})", kind) for kind, count in self._contents.kinds.items()]
         chosen = self.events.kinds.value
@@ -307,7 +307,7 @@ class Explorer(Panel):
     def _fill_runs(self) -> None:
         mine = [r for r in self._contents.runs if self.task.value in (ALL, r.task_id)]
         runs = [(run.name, run[:2]) for run in mine[:PAGE]]
-        _refill(self.run, f"all ({len(mine):,})", options(runs))
+        _refill(self.run, _for_all(len(mine)), options(runs))
 
     @property
     def _picked(self) -> dict[str, Any]:
@@ -533,6 +533,10 @@ class Explorer(Panel):
         frame, is_whole = self._journal.ask(query)
         self.sql.answer.value = _frame_table(frame, "the answer", has_more=not is_whole)
         self.say(f"{_count(len(frame), 'row')}{'' if is_whole else ', and there are more'}.")
+
+
+def _for_all(number: int) -> str:
+    return f"all ({number:,})" if number <= PAGE else f"all ({number:,}; {PAGE} are listed)"
 
 
 def _refill(choice: Any, for_all: str, made: Sequence[tuple[str, object]]) -> None:

@@ -10,7 +10,11 @@ import io
 import os
 import re
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
 from pathlib import Path
@@ -21,12 +25,15 @@ from ipywidgets import HTML
 from ipywidgets.widgets import widget as widgets
 
 from bench.journals import make_journal
+from labkit import guard
 from labkit.journal import Journal, copy, timeline
+from labkit.journal.reading import snapshot
 from labkit.journal.starters import RESTART, RUNS
 from labkit.lab import verbs
 from labkit.lab.panels.explorer import Explorer
 from labkit.lab.panels.explorer_pages import ALL
 from labkit.lab.panels.parts import LIMIT, PAGE
+from tests.conftest import run_python
 from tests.journal.conftest import Tamper, answered, every_kind, killed_twice, tamper
 
 __all__ = ["answered", "every_kind", "killed_twice", "tamper"]  # fixtures
@@ -241,6 +248,15 @@ def test_runs_are_those_of_the_task(every_kind: Path) -> None:
     assert {run.task_id for run in panel.contents.runs} > {"waits"}
     assert [value for _, value in panel.run.options][1:] == [("waits", "ann#1")]
     assert panel.keys == Journal(every_kind).seqs("waits")
+    panel.close()
+
+
+def test_many_tasks_are_cut(tamper: Tamper) -> None:
+    many = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+        INSERT INTO tasks SELECT 't' || i, '', 'pending', 0, 0, '', 0 FROM n"""
+    panel = Explorer(tamper(many))
+    assert len(panel.task.options) == PAGE + 1
+    assert panel.task.options[0][0] == "all (301; 200 are listed)"
     panel.close()
 
 
@@ -520,6 +536,36 @@ def test_it_never_keeps_a_lock(tamper: Tamper) -> None:
             writer.execute("BEGIN EXCLUSIVE")
             writer.execute("UPDATE tasks SET updated_at = updated_at + 1")
             writer.execute("COMMIT")
+        with snapshot(str(path)) as reader:  # the control: a reader that stays
+            list(reader.rows("SELECT * FROM events"))
+            with pytest.raises(sqlite3.OperationalError, match="locked"):
+                writer.execute("BEGIN EXCLUSIVE")
+    panel.close()
+
+
+def test_an_agent_is_followed_until_it_is_killed_and_beyond(folder: Path) -> None:
+    """Real processes write while the panel looks; none of them is held up."""
+    assert run_python("-m", "labkit.restart", "create", "demo", "plan.json", cwd=folder).code == 0
+    panel = Explorer(folder / "state.db")
+    panel.follow.value = True
+    for crash, code in (("after_effect:2", -signal.SIGKILL), ("", 0)):
+        argv = [sys.executable, "-m", "labkit.restart", "run", "demo"]
+        env = {
+            **os.environ,
+            "AGENT_STEP_DELAY": "0.2",
+            **({"AGENT_CRASH_AT": crash} if crash else {}),
+        }
+        lengths = set()
+        with guard.start(argv, cwd=str(folder), env=env, stdout=subprocess.DEVNULL) as agent:
+            while agent.poll() is None:
+                panel.look()
+                lengths.add(len(panel.keys))
+            assert agent.poll() == code
+        assert len(lengths) > 2  # it was seen at work, not only afterwards
+        panel.look()
+        assert panel.keys == Journal(folder / "state.db").seqs()
+        assert is_fine(panel)
+    assert panel.keys[-1] == panel.events.chooser.chosen
     panel.close()
 
 
@@ -701,6 +747,22 @@ def test_every_control_has_a_label(explorer: Explorer) -> None:
     controls = [each for each in descendants(explorer.root) if type(each).__name__ in kinds]
     assert len(controls) > 20
     assert [each for each in controls if not each.description] == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+def test_100_000_events_open_in_two_seconds(tmp_path: Path) -> None:
+    """Of a processor, since other work must not decide; it takes a quarter of one."""
+    path = make_journal(tmp_path / "large.db", 50_000)
+    panel = Explorer()
+    began = time.process_time()
+    panel.path.value = str(path)
+    assert time.process_time() - began < 2
+    assert "100,001 events" in said(panel)
+    assert len(panel.events.chooser.select.options) == PAGE
+    show(panel, "Timeline")
+    assert alt(panel.picture.shown.value).startswith("Timeline of task t")
+    panel.close()
 
 
 def test_its_classes_are_those_it_lists(explorer: Explorer) -> None:
