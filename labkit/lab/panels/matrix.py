@@ -13,8 +13,9 @@ Each control is found by its CSS class, and by its description:
 
 A cell has its place as a class too, as .labkit-at-after_effect-2 and .labkit-at-boundary-7, and
 its place and its verdict as a title. Its text is "not tried", then the word of the verdict and
-what is outside, on two lines: "held", "1 report". By its word it is also of the class
+what is outside, a line each: "held", "1 report". By its word it is also of the class
 .labkit-is-held, .labkit-is-waits, .labkit-is-broken, .labkit-is-unproved or .labkit-is-untried.
+What belongs to the explorer, its own status and code too, is inside .labkit-journal.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class Matrix(Panel):
         self._is_filling = True
         try:
             self.agent.value, self.unsafe.value = agent, unsafe
-            self.plan.options = cells.plans(agent)
+            known = cells.plans(agent)
+            self.plan.options = known if plan in known else [plan, *known]  # its file may be gone
             self.plan.value = plan
             self.unsafe.description = f"Unsafe: {cells.UNSAFE[agent]}"
         finally:
@@ -155,7 +157,7 @@ class Matrix(Panel):
         """Opens the journal of a cell. Raises NotReady where it was not tried."""
         found = [each for each in self._outcomes if each.number == number]
         if not found:
-            raise NotReady("this place was not tried yet; press Run all")
+            raise NotReady("this place was not tried; press Run all, or wait for it")
         self.chosen = found[0]
         for cell in self.cells:
             cell.remove_class("labkit-is-chosen")

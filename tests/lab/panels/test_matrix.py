@@ -62,7 +62,7 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     assert said(panel) == "9 places, none of them tried."
     assert {cell.description for cell in panel.cells} == {"not tried"}
     panel.cells[0].click()
-    assert said(panel) == "this place was not tried yet; press Run all"
+    assert said(panel) == "this place was not tried; press Run all, or wait for it"
     panel.run_all.click()
     assert (panel.stop.disabled, panel.agent.disabled) == (False, True)
     assert said(panel) == "0 of 9 trials have ended, 0 held."
@@ -256,6 +256,20 @@ def test_a_plan_with_a_hostile_name_is_text(begun: Path) -> None:
     panel.run_all.click()
     assert "&lt;img" in panel.code.value
     assert "<img src=x" not in panel.code.value
+
+
+def test_a_plan_that_was_deleted_is_missed_and_comes_back(begun: Path) -> None:
+    panel, plan = panels.Matrix(), verbs.current_folder().path / "plan.json"
+    kept = plan.read_bytes()
+    plan.unlink()
+    for _ in range(2):
+        panel.run_all.click()
+        assert said(panel) == "this folder holds no plan of the restart agent"
+    panel.unsafe.value = True
+    assert (panel.unsafe.value, panel.plan.value) == (False, "plan.json")
+    plan.write_bytes(kept)
+    panel.unsafe.value = True
+    assert said(panel) == "9 places, none of them tried."
 
 
 # Legible.
