@@ -52,6 +52,7 @@ WORDS = {
     OVER: "The {thing} is stored as {status}.",
     UNREADABLE: "state.db is nothing that this agent can read; Reset gives a fresh folder.",
 }
+LEFT_ALONE = "It was left at work for too long."
 UNSEEN = "The process has ended. The room votes, then Reveal."
 THE_GATE = "from labkit.lab.pausing import pause\n\npause(process)  # in its call, the effect done"
 OLDER = "# This folder held a journal before these acts; after a reset they start from nothing."
@@ -85,7 +86,7 @@ class Stage:
     """
 
     def __init__(self, agent: str = "restart", plan: str = "", *, limit_s: float = LIMIT_S) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._settle(verbs.current_folder())
         self._choose(agent, plan)
 
@@ -248,7 +249,8 @@ class Stage:
         words = WORDS[state].format(thing=thing, status=status, number=number)
         if ended is None or self.acts[-1].act == "answer":  # that was another process
             return words
-        return f"Process {number}: {ended}. {words}"
+        why = f" {LEFT_ALONE}" if self.acts[-1].said == LEFT_ALONE else ""
+        return f"Process {number}: {ended}.{why} {words}"
 
     @property
     def words_unseen(self) -> str:
@@ -267,15 +269,15 @@ class Stage:
     def ended(self) -> Result | None:
         """How the last process ended; None while it runs, or was never started.
 
-        It is ended here if it has run for longer than `limit_s`.
+        It is ended here if it has run for longer than `limit_s`, and the words say so.
         """
         if self._folder is not self._home or self.process is None:
             return None
         if self.process.alive:
-            if time.monotonic() < self._began_s + self._limit_s:
+            if time.monotonic() < self._began_s + self.limit_s:
                 return None
             self.process.close()
-            self._note(Done("kill", self._how_it_was_killed(), "It was left alone for too long."))
+            self._note(Done("kill", self._how_it_was_killed(), LEFT_ALONE))
         result = self.process.finish()
         if not self._is_noted:
             self._note(Done("finish", "process.finish()", result.output))

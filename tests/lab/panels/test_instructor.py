@@ -201,7 +201,7 @@ def test_run_returns_at_once_and_its_events_come_by_looking() -> None:
 
 def test_without_news_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     panel = panels.Instructor()
-    process = at_work(panel)
+    at_work(panel)
     panel.look()
     drawn: list[str] = []
     draw = panel.stage.timeline
@@ -209,11 +209,8 @@ def test_without_news_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         panel.look()
     assert drawn == []
-    lab.wait_for(process, "step_started", 1)
-    panel.look()
-    assert drawn == ["panel"]
     click(panel, "kill")
-    assert drawn == ["panel", "panel"]
+    assert drawn == ["panel"]
 
 
 def test_the_pages_show_what_they_say() -> None:
@@ -444,6 +441,18 @@ def test_a_panel_ends_with_its_notebook(ends: str) -> None:
     assert is_gone(process)
     assert panel._repr_mimebundle_() == {"text/plain": f"{panel.sentence} It is closed."}
     assert not panel.look()
+
+
+def test_what_a_room_leaves_at_work_is_ended_and_said() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    assert panel.look()
+    assert process.alive
+    panel.stage.limit_s = 0
+    while panel.look():
+        pass
+    assert is_gone(process)
+    assert "It was left at work for too long." in said(panel)
 
 
 def test_a_fresh_folder_in_a_cell_is_followed() -> None:
