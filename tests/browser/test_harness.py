@@ -33,7 +33,7 @@ class Counter(Panel):
         self.off = button("Off", "Cannot be pressed", "labkit-off")
         self.off.disabled = True
         self.on(self.more, self.count)
-        self.fill(self.more, self.rows.root, self.at, self.off)
+        self.fill(self.more, self.room, self.rows.root, self.at, self.off)
         self.rows.fill(range(1, 4), lambda keys: [f"row {key}" for key in keys])
     def count(self):
         self.number += 1
@@ -85,6 +85,10 @@ def test_a_panel_works_with_the_mouse_and_with_the_keyboard(lab: LabPage) -> Non
         lab.page.keyboard.press(key)
         expect(status).to_have_text(f"counted {number}")
         expect(more).to_be_focused()
+    room = panel.get_by_role("button", name="Room")
+    expect(room).to_have_attribute("aria-pressed", "false")
+    room.press("Enter")
+    expect(room).to_have_attribute("aria-pressed", "true")
     rows = panel.get_by_label("Rows")
     lab.press_until("Tab", rows)
     for key, index in (("ArrowDown", 0), ("ArrowDown", 1), ("ArrowUp", 0), ("End", 2)):
