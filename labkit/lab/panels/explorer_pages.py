@@ -125,7 +125,7 @@ class SqlPage:
         self.ask = button("Ask", "Runs the query, for reading only", "labkit-explorer-ask")
         self.box = Textarea(
             description="SQL", tooltip="A query, for reading only", rows=5,
-            style=AS_WIDE_AS_IT_IS, layout={"width": "100%"},
+            style=AS_WIDE_AS_IT_IS, layout={"width": "auto"},
             placeholder="SELECT kind, count(*) FROM journal GROUP BY kind",
         ).add_class("labkit-explorer-sql")  # fmt: skip
         self.answer = HTML().add_class("labkit-explorer-answer")

@@ -450,8 +450,11 @@ const tend = () => {
   for (const part of panel.querySelectorAll('[role=slider], .widget-readout'))
     part.setAttribute('aria-label',
       part.closest('.jupyter-widgets').querySelector('label')?.textContent ?? '');
+  for (const part of panel.querySelectorAll('.widget-toggle-button'))
+    part.setAttribute('aria-pressed', part.classList.contains('mod-active'));
 };
-new MutationObserver(tend).observe(panel, {childList: true, subtree: true});
+const watched = {childList: true, subtree: true, attributes: true, attributeFilter: ['class']};
+new MutationObserver(tend).observe(panel, watched);
 tend();
 ">
 .labkit-panel { color: var(--jp-ui-font-color1); max-width: 100%; }
@@ -474,9 +477,12 @@ tend();
 .labkit-panel p { margin: 2px 0; }
 .labkit-panel .labkit-picture { max-width: 100%; background: white; }
 .labkit-panel .labkit-status { min-height: 1.6em; font-weight: 600; }
-.labkit-panel .labkit-failed { color: var(--jp-error-color0); }
+.labkit-panel .labkit-failed { border-left: 4px solid var(--jp-error-color1); padding-left: 6px; }
+.labkit-panel .widget-toggle-button.mod-active { font-weight: 700;
+  outline: 2px solid var(--jp-ui-font-color1); outline-offset: -3px; }
 .labkit-panel .labkit-failed::before { content: "Error: "; }
-.labkit-panel :focus-visible { outline: 2px solid var(--jp-brand-color1); outline-offset: -1px; }
+.labkit-panel :focus-visible, .labkit-panel .widget-toggle-button.mod-active:focus-visible {
+  outline: 2px solid var(--jp-brand-color1); outline-offset: -1px; }
 .labkit-room { --jp-widgets-font-size: 19px; --jp-widgets-inline-height: 38px;
   --jp-code-font-size: 18px; font-size: 19px; }
 .labkit-panel .widget-html-content { font-size: var(--jp-widgets-font-size); }
