@@ -99,8 +99,9 @@ class Answer(NamedTuple):
 def messages(folder: Folder | Path) -> list[Message]:
     """What is in the outbox of a folder, the oldest first. It is no part of the store."""
     path = (folder.path if isinstance(folder, Folder) else folder) / dispatch.OUTBOX
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return [Message(*line.split("  ", 2)) for line in text.splitlines()]
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    # Somebody may have written into it by hand; what is there is a message all the same.
+    return [Message(*(*line.split("  ", 2), "", "")[:3]) for line in text.splitlines()]
 
 
 def outbox() -> pd.DataFrame:

@@ -88,8 +88,7 @@ class Instructor(Panel):
         self._make_views()
         self._arrange()
         self._listen()
-        self._refill()
-        self.refresh()
+        self.attempt(self._show_choices)
 
     # Widgets.
 
@@ -183,8 +182,7 @@ class Instructor(Panel):
             done = self.stage.use(agent, plan)
             self.ballot.open()
         finally:
-            self._refill()
-            self.refresh()
+            self._show_choices()
         if done:
             self._show_last(done)
             self.say(" ".join([f"{agent}, {self.stage.plan}.", *done.said.splitlines()]))
@@ -283,8 +281,16 @@ class Instructor(Panel):
     def _show_last(self, done: Done) -> None:
         self.code.value = f"<code>{inline(done.code.splitlines()[-1])}</code>"
 
+    def _show_choices(self) -> None:
+        """How it stands, and the controls that differ by agent and plan. The grid comes last: a
+        plan may be one that no agent takes, and that stays in the status."""
+        self.code.value = ""
+        self._refill()
+        self.refresh()
+        self.places.fill([])
+        self.places.fill(self.stage.places)
+
     def _refill(self) -> None:
-        """The controls that differ by agent and plan."""
         stage, self._is_filling = self.stage, True
         try:
             self.agent.value = stage.agent.name
@@ -292,11 +298,9 @@ class Instructor(Panel):
             self.plan.value = stage.plan
             self.answers.options = stage.answers
             self.answers.value = next(iter(stage.answers), None)
-            self.places.fill(stage.places)
         finally:
             self._is_filling = False
         self.votes.children = [_vote(answer) for answer in OUTCOMES[stage.agent.name]]
-        self.code.value = ""
 
     def close(self) -> None:
         """Kills what runs, and takes the widgets away."""
@@ -321,11 +325,11 @@ class Places:
         points = list(dict.fromkeys(place.row for place in places))
         steps = list(dict.fromkeys(place.column for place in places))
         found = {(place.row, place.column): place for place in places}
-        cells: list[Any] = [HTML(), *(_heading(point) for point in points)]
+        cells: list[Any] = [*([HTML()] if points else []), *(_heading(point) for point in points)]
         for step in steps:
             cells.append(_heading(step))
             cells += [self._button_of(found[point, step]) for point in points]
-        self.grid.layout.grid_template_columns = f"auto repeat({len(points)}, auto)"
+        self.grid.layout.grid_template_columns = "auto " * (len(points) + 1)
         self.grid.children = cells
         self._press(NOW)
 
@@ -384,7 +388,10 @@ _CSS = """<style>
 .labkit-instructor .labkit-middle { flex-flow: row wrap; align-items: flex-start; gap: 0 12px; }
 .labkit-instructor .labkit-places { flex: 0 0 auto; }
 .labkit-instructor .labkit-seen { flex: 1 1 560px; min-width: 0; min-height: 236px; }
-.labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; width: max-content; }
+.labkit-instructor .labkit-plan { margin-left: 10px; }
+.labkit-instructor .labkit-create { margin-left: 14px; }
+.labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; width: max-content;
+  max-height: 275px; overflow: auto; }
 .labkit-instructor .labkit-heading { max-width: 9.5em; line-height: 1.2; }
 .labkit-instructor .labkit-heading .widget-html-content { line-height: 1.2; white-space: normal; }
 .labkit-instructor .labkit-place.mod-active { font-weight: 700;
@@ -393,6 +400,7 @@ _CSS = """<style>
 .labkit-instructor .labkit-changes { max-height: 190px; overflow: auto; }
 .labkit-instructor .labkit-changes .labkit-table { max-height: none; }
 .labkit-instructor .labkit-script pre { user-select: all; }
+.labkit-room.labkit-instructor .labkit-grid { max-height: none; }
 .labkit-room.labkit-instructor .labkit-middle { flex-flow: column-reverse; }
 .labkit-room.labkit-instructor .labkit-seen { flex: 0 0 auto; width: 100%; }
 .labkit-room.labkit-instructor .labkit-table { max-height: 260px; }

@@ -413,6 +413,30 @@ def test_what_is_deleted_under_the_panel_is_a_line_and_reset_helps(what: str) ->
     assert enabled(panel) == {"run", "resume", "reset"}
 
 
+def test_a_plan_that_no_agent_takes_is_a_line_and_another_one_works() -> None:
+    folder = verbs.current_folder().path
+    (folder / "a.json").write_text("{", encoding="utf-8")  # the first one, by its name
+    panel = panels.Instructor()
+    assert (panel.plan.value, has_failed(panel)) == ("a.json", True)
+    click(panel, "create")
+    assert has_failed(panel)
+    assert "the plan is no JSON" in said(panel)
+    panel.plan.value = "plan.json"
+    assert not has_failed(panel)
+    die_at(panel, "after_effect:2")
+    click(panel, "create")
+    assert enabled(panel) == {"run", "resume", "reset"}
+
+
+def test_whatever_somebody_writes_into_the_outbox_is_shown() -> None:
+    panel = panels.Instructor("durable")
+    (verbs.current_folder().path / "outbox.txt").write_bytes(b"by hand\n\xff\n")
+    click(panel, "create")
+    assert not has_failed(panel)
+    assert "2 messages" in text(panel.effects.value)
+    assert "by hand" in panel.pages["Artifacts"].value
+
+
 def test_a_second_panel_closes_the_first() -> None:
     first = panels.Instructor()
     process = at_work(first)
