@@ -5,15 +5,10 @@ The code that the panel shows is executed here, each piece after the one before,
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import re
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
@@ -21,27 +16,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ipywidgets import HTML
 from ipywidgets.widgets import widget as widgets
 
 from bench.journals import make_journal
-from labkit import guard
 from labkit.journal import Journal, copy, timeline
-from labkit.journal.reading import snapshot
 from labkit.journal.starters import RESTART, RUNS
 from labkit.lab import verbs
 from labkit.lab.panels.explorer import Explorer
 from labkit.lab.panels.explorer_pages import ALL
 from labkit.lab.panels.parts import LIMIT, PAGE
-from tests.conftest import run_python
 from tests.journal.conftest import Tamper, answered, every_kind, killed_twice, tamper
+from tests.lab.panels.exploring import (
+    VIEWS,
+    alt,
+    choose,
+    descendants,
+    is_fine,
+    said,
+    show,
+    sizes,
+    visit,
+)
 
 __all__ = ["answered", "every_kind", "killed_twice", "tamper"]  # fixtures
 
-VIEWS = ["Events", "Timeline", "Replay", "Laws", "SQL"]
-DETAILS = ["Row", "JSON", "Neighbours", "Law"]
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
-PICTURE = 150_000  # characters: an image is no text, but stays small
 
 
 @pytest.fixture
@@ -49,47 +48,6 @@ def explorer(killed_twice: Path) -> Iterator[Explorer]:
     panel = Explorer(killed_twice)
     yield panel
     panel.close()
-
-
-def said(panel: Explorer) -> str:
-    """The status line as somebody reads it."""
-    return re.sub(r"<[^>]*>", "", panel.status.value)
-
-
-def is_fine(panel: Explorer) -> bool:
-    return "labkit-failed" not in panel.status.value
-
-
-def show(panel: Explorer, view: str, detail: str = "") -> None:
-    panel.views.buttons.value = view
-    if detail:
-        panel.events.detail.buttons.value = detail
-
-
-def choose(panel: Explorer, seq: int) -> None:
-    keys = [key for _, key in panel.events.chooser.select.options]
-    panel.events.chooser.select.index = keys.index(seq)
-
-
-def descendants(widget: Any) -> Iterator[Any]:
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from descendants(child)
-
-
-def sizes(panel: Explorer) -> dict[str, int]:
-    """Characters that each widget holds, pictures apart."""
-    held = {
-        f"{type(each).__name__} {each._dom_classes} {n}": str(each.get_state())
-        for n, each in enumerate(descendants(panel.root))
-    }
-    return {name: len(s.replace("\\xa0", " ")) for name, s in held.items() if "<img" not in s}
-
-
-def alt(html: str) -> str:
-    found = re.search(r'alt="([^"]*)"', html)
-    assert found
-    return found[1]
 
 
 # Opening.
@@ -182,6 +140,19 @@ def bad_files(folder: Path, whole: Path) -> dict[str, str]:
     }
 
 
+def test_a_file_without_anything_in_it(tmp_path: Path) -> None:
+    """As a creation leaves it that was killed."""
+    (tmp_path / "state.db").touch()
+    panel = Explorer(tmp_path / "state.db")
+    assert said(panel) == "state.db: 0 events, 0 tasks; a journal of the restart agent."
+    for view in ("Timeline", "Replay"):
+        show(panel, view)
+        assert said(panel) == "this journal holds no task yet"
+    show(panel, "Laws")
+    assert is_fine(panel)
+    panel.close()
+
+
 def test_what_is_no_journal_is_one_line_and_the_panel_goes_on(
     explorer: Explorer, tmp_path: Path, killed_twice: Path
 ) -> None:
@@ -206,7 +177,6 @@ def test_a_file_that_nobody_may_read(explorer: Explorer, tmp_path: Path) -> None
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     (tmp_path / "secret.db").touch(mode=0)
-    explorer.open_it.click()
     explorer.path.value = str(tmp_path / "secret.db")
     assert not is_fine(explorer)
 
@@ -437,276 +407,6 @@ def test_a_mistake_is_one_line(sql: str, words: str, explorer: Explorer) -> None
     assert ask(explorer, sql) == ""
     assert words in said(explorer)
     assert not is_fine(explorer)
-
-
-# A journal that is written meanwhile, or replaced.
-
-
-def add_event(path: Path, kind: str = "step_error") -> None:
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(
-            "INSERT INTO events SELECT max(seq) + 1, ts, task_id, run_id, ?, step_idx, data, owner,"
-            " step, attempt FROM events",
-            (kind,),
-        )
-
-
-def test_new_events_are_told_and_followed(tamper: Tamper) -> None:
-    path = tamper()
-    panel = Explorer(path)
-    assert panel.look()
-    assert "new events" not in said(panel)
-    add_event(path)
-    panel.look()
-    assert said(panel) == "There are new events, up to seq 16: tick Follow to see them."
-    assert panel.keys[-1] == 15
-    panel.follow.value = True
-    assert panel.keys[-1] == panel.events.chooser.chosen == 16
-    add_event(path, "step_finished")
-    panel.look()
-    assert panel.keys[-2:] == [16, 17]
-    assert ("step_error (1)", "step_error") in panel.events.kinds.options
-    panel.look()
-    assert panel.keys[-2:] == [16, 17]  # none twice
-    panel.close()
-
-
-def test_only_new_events_of_the_picked_kinds_come_in(tamper: Tamper) -> None:
-    path = tamper()
-    panel = Explorer(path)
-    panel.events.kinds.value = ("step_finished",)
-    panel.follow.value = True
-    before = list(panel.keys)
-    add_event(path, "step_error")
-    panel.look()
-    assert panel.keys == before
-    add_event(path, "step_finished")
-    panel.look()
-    assert panel.keys == [*before, 17]
-    assert panel.events.kinds.value == ("step_finished",)
-    panel.close()
-
-
-def test_every_page_follows(tamper: Tamper) -> None:
-    path = tamper("DELETE FROM events WHERE seq > 9")
-    panel = Explorer(path)
-    panel.follow.value = True
-    for view in ("Timeline", "Replay", "Laws"):
-        show(panel, view)
-    before = panel.laws.verdicts.value
-    add_event(path, "step_finished")
-    panel.look()
-    assert panel.laws.verdicts.value != before
-    show(panel, "Replay")
-    assert panel.replay.slider.value == panel.replay.slider.max == 10
-    show(panel, "Timeline")
-    assert alt(panel.picture.shown.value) == timeline(path, "demo").summary
-    panel.close()
-
-
-def test_looking_again_reads_no_event(tmp_path: Path) -> None:
-    """It must be cheap: it happens four times a second."""
-    path = make_journal(tmp_path / "large.db", 5_000)
-    panel = Explorer(path)
-    steps: list[int] = []
-    connect = sqlite3.connect
-
-    def counting(*values: Any, **named: Any) -> sqlite3.Connection:
-        database = connect(*values, **named)
-        database.set_progress_handler(lambda: steps.append(1), 1000)
-        return database
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite3, "connect", counting)
-        panel.look()
-        assert steps == []
-        panel.open(str(path))
-        assert steps != []  # the control: what reads every event is seen
-    panel.close()
-
-
-def test_it_never_keeps_a_lock(tamper: Tamper) -> None:
-    """Neither while it is open nor while it looks: a writer is never refused."""
-    path = tamper()
-    panel = Explorer(path)
-    panel.follow.value = True
-    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer:
-        for _ in range(3):
-            panel.look()
-            writer.execute("BEGIN EXCLUSIVE")
-            writer.execute("UPDATE tasks SET updated_at = updated_at + 1")
-            writer.execute("COMMIT")
-        with snapshot(str(path)) as reader:  # the control: a reader that stays
-            list(reader.rows("SELECT * FROM events"))
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
-                writer.execute("BEGIN EXCLUSIVE")
-    panel.close()
-
-
-def test_an_agent_is_followed_until_it_is_killed_and_beyond(folder: Path) -> None:
-    """Real processes write while the panel looks; none of them is held up."""
-    assert run_python("-m", "labkit.restart", "create", "demo", "plan.json", cwd=folder).code == 0
-    panel = Explorer(folder / "state.db")
-    panel.follow.value = True
-    for crash, code in (("after_effect:2", -signal.SIGKILL), ("", 0)):
-        argv = [sys.executable, "-m", "labkit.restart", "run", "demo"]
-        env = {
-            **os.environ,
-            "AGENT_STEP_DELAY": "0.2",
-            **({"AGENT_CRASH_AT": crash} if crash else {}),
-        }
-        lengths = set()
-        with guard.start(argv, cwd=str(folder), env=env, stdout=subprocess.DEVNULL) as agent:
-            while agent.poll() is None:
-                panel.look()
-                lengths.add(len(panel.keys))
-            assert agent.poll() == code
-        assert len(lengths) > 2  # it was seen at work, not only afterwards
-        panel.look()
-        assert panel.keys == Journal(folder / "state.db").seqs()
-        assert is_fine(panel)
-    assert panel.keys[-1] == panel.events.chooser.chosen
-    panel.close()
-
-
-def test_a_file_that_is_replaced_is_opened_again(tamper: Tamper, answered: Path) -> None:
-    path = tamper()
-    panel = Explorer(path)
-    copy(str(answered), str(path.with_name("other.db")))
-    os.replace(path.with_name("other.db"), path)
-    panel.look()
-    assert said(panel).startswith("The file was replaced; opened again.")
-    assert panel.task.value == "r1"
-    assert panel.keys == Journal(answered).seqs()
-    assert is_fine(panel)
-    panel.close()
-
-
-def test_a_file_that_is_gone_and_comes_back(tamper: Tamper) -> None:
-    path = tamper()
-    panel = Explorer(path)
-    os.rename(path, path.with_name("away.db"))
-    assert panel.look()
-    assert "does not exist" in said(panel)
-    panel.say("something else")
-    panel.look()
-    assert said(panel) == "something else"  # said once
-    choose(panel, 3)
-    assert not is_fine(panel)
-    os.rename(path.with_name("away.db"), path)
-    panel.look()
-    assert said(panel).startswith("The file is there again.")
-    panel.close()
-
-
-def test_a_file_that_is_replaced_by_no_journal(tamper: Tamper) -> None:
-    path = tamper()
-    panel = Explorer(path)
-    shutil.copy(__file__, path)
-    assert panel.look()
-    assert "not a database" in said(panel)
-    panel.close()
-
-
-def test_it_looks_by_itself_where_a_loop_runs(tamper: Tamper) -> None:
-    path = tamper()
-
-    async def watch() -> None:
-        panel = Explorer(path)
-        panel.every_s = 0
-        panel.follow.value = True
-        add_event(path)
-        while panel.keys[-1] < 16:
-            await asyncio.sleep(0)
-        panel.close()
-
-    asyncio.run(watch())
-
-
-# Text of a journal is text.
-
-NASTY = (
-    "<img src=x onerror=alert(1)></pre><script>alert(1)</script>"
-    "\x1b[31m\u202egpj.exe\u2066\u200f $\\alpha$ &lt; \r\n\u2028"
-)
-
-
-@pytest.fixture
-def nasty(tamper: Tamper, tmp_path: Path) -> Path:
-    """Every text column of every table carries it, with a NUL and ten megabytes behind it."""
-    literal = f"CAST(x'{NASTY.encode().hex()}00' AS TEXT)"
-    long = "printf('%.10000000c', '<')"
-    data = f"json_object({literal}, {literal} || iif(seq = 4, {long}, ''))"
-    ids = "task_id = {0}, run_id = {0} || run_id, owner = {0} || owner, kind = kind || {0}"
-    return tamper(
-        f"UPDATE events SET {ids.format(literal)}, step = {literal}, data = {data}",
-        f"UPDATE events SET step = step || {long} WHERE seq = 5",
-        f"UPDATE tasks SET id = {literal}, goal = {literal}, plan = {literal}",
-        f"UPDATE steps SET task_id = {literal}, tool = {literal}, output = {literal} || {long}",
-        "UPDATE events SET kind = 'step_started' WHERE seq IN (3, 5)",
-        "UPDATE events SET kind = 'task_created', data = '{\"steps\":3}' WHERE seq = 1",
-    )
-
-
-def texts(panel: Explorer) -> Iterator[str]:
-    """The HTML that goes to the browser, by widget."""
-    yield from (each.value for each in descendants(panel.root) if isinstance(each, HTML))
-
-
-def visit(panel: Explorer) -> None:
-    """Every page, every detail, every question."""
-    for view in VIEWS:
-        show(panel, view)
-    for seq in (4, 5, 7):
-        panel.events.chooser.go_to(seq)
-        for detail in DETAILS:
-            show(panel, "Events", detail)
-    for number in range(5):
-        panel.sql.starter.index = number + 1
-
-
-def test_nothing_in_a_nasty_journal_is_obeyed(nasty: Path) -> None:
-    panel = Explorer(nasty, folder=nasty.parent)
-    assert panel.contents
-    assert panel.contents.tasks[0].id == NASTY + "\0"
-    seen: list[str] = []
-    for each in descendants(panel.root):
-        for name in {"value", "_options_labels"} & set(each.trait_names()):
-            each.observe(lambda change: seen.append(str(change["new"])), name)
-    visit(panel)
-    assert is_fine(panel)
-    for text in (*texts(panel), *seen):
-        assert not set("\x1b\u202e\u2066\u200f\0\u2028\r") & set(text)
-    for html in texts(panel):
-        assert "<img" not in html.replace('<img class="labkit-picture"', "")
-        assert "<script" not in html
-    assert "&lt;img src=x onerror=alert(1)&gt;" in "".join(texts(panel))
-    panel.close()
-
-
-def test_no_widget_holds_more_than_it_may(nasty: Path) -> None:
-    panel = Explorer(nasty)
-    visit(panel)
-    assert {name: size for name, size in sizes(panel).items() if size > 1.3 * LIMIT} == {}
-    pictures = [html for html in texts(panel) if "<img class" in html]
-    assert len(pictures) == 2
-    assert max(map(len, pictures)) < PICTURE
-    panel.close()
-
-
-def test_a_large_journal_is_cut(tmp_path: Path) -> None:
-    path = make_journal(tmp_path / "large.db", 5_000)
-    panel = Explorer(path)
-    assert "10,001 events" in said(panel)
-    assert panel.events.chooser.where.value == "rows 1 to 200 of 10,001"
-    panel.events.chooser.goto.value = 9_000
-    assert panel.seq == 9_000
-    visit(panel)
-    show(panel, "Replay")
-    panel.replay.slider.value = 5_000  # in the middle of the steps, which are shown around it
-    assert "<tr><td>2499<td>noop" in panel.replay.standing.value
-    assert {name: size for name, size in sizes(panel).items() if size > 1.3 * LIMIT} == {}
-    panel.close()
 
 
 # What every panel owes.
