@@ -1,4 +1,4 @@
-"""What the tests of the journal explorer share: pressing, choosing and reading without a browser."""
+"""What the tests of the journal explorer share: to press, choose and read without a browser."""
 
 from __future__ import annotations
 
