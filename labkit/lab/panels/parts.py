@@ -458,7 +458,7 @@ new MutationObserver(tend).observe(panel, watched);
 tend();
 ">
 .labkit-panel { color: var(--jp-ui-font-color1); max-width: 100%; }
-.labkit-panel .widget-html-content { line-height: 1.4; min-width: 0; }
+.labkit-panel .widget-html-content { line-height: 1.4; min-width: 0; overflow-wrap: anywhere; }
 .labkit-panel .widget-html { height: auto; min-width: 0; }
 .labkit-panel select, .labkit-panel textarea, .labkit-panel .labkit-code pre {
   font-family: var(--jp-code-font-family); }
