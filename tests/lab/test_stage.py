@@ -498,6 +498,16 @@ def test_a_plan_may_have_any_name(tmp_path: Path) -> None:
     assert lab.run(called[0]).code == 0
 
 
+def test_an_end_that_nobody_looked_at_is_in_the_code_all_the_same() -> None:
+    stage = started("restart", "after_commit:0")
+    assert stage.process is not None
+    stage.process.finish()
+    stage.resume()
+    assert [act.act for act in stage.acts] == ["create", "run", "finish", "resume"]
+    stage.process.finish()
+    assert stage.code.endswith('lab.start("agent run notes")\nprocess.finish()')
+
+
 def test_a_reset_begins_the_code_afresh() -> None:
     stage = acted("restart", by_hand=False)
     assert stage.reset().code == 'lab.fresh("stage")'
