@@ -384,6 +384,8 @@ def test_an_answer_is_cut_and_says_so(explorer: Explorer) -> None:
     )
 
 
+@pytest.mark.proof  # the whole hundred million; tests/journal counts two million
+@pytest.mark.timeout(600)
 def test_an_endless_query_ends_with_one_line(explorer: Explorer) -> None:
     assert ask(explorer, ENDLESS) == ""
     assert "stopped before its end, after 100 million steps of SQLite" in said(explorer)
