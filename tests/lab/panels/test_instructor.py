@@ -213,6 +213,27 @@ def test_without_news_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drawn == ["panel"]
 
 
+def test_what_comes_while_it_draws_is_shown_by_the_next_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    draw = panel.stage.timeline
+
+    def draw_slowly(style: str) -> Any:
+        drawn = draw(style)
+        process.close()  # it ends after the picture and before the words
+        return drawn
+
+    monkeypatch.setattr(panel.stage, "timeline", draw_slowly)
+    panel.look()
+    assert "1 at work" in alt(panel)
+    while panel.look():
+        pass
+    assert "1 killed" in alt(panel)
+    assert "killed by SIGKILL" in said(panel)
+
+
 def test_the_pages_show_what_they_say() -> None:
     panel = panels.Instructor()
     click(panel, "create")
