@@ -399,6 +399,22 @@ def test_another_agent_while_at_work_is_done_and_said() -> None:
     assert len([each for each in widgets(panel.root) if hasattr(each, "at")]) == 23
 
 
+@pytest.mark.parametrize(
+    ("notebook", "agent", "other"), [("02", "restart", "durable"), ("11", "durable", "restart")]
+)
+def test_an_agent_for_which_a_folder_has_no_plan_is_refused_in_a_line(
+    notebook: str, agent: str, other: str
+) -> None:
+    lab.begin(notebook)
+    panel = panels.Instructor(agent)
+    panel.agent.value = other
+    assert has_failed(panel)
+    assert said(panel) == f"this folder holds no plan of the {other} agent"
+    assert panel.agent.value == agent
+    click(panel, "create")
+    assert not has_failed(panel)
+
+
 def test_another_plan_is_the_one_that_is_created() -> None:
     panel = panels.Instructor()
     panel.plan.value = "quiet.json"
