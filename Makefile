@@ -92,6 +92,8 @@ notebooks: $(MADE)
 	@$(PY) -m labkit.lab.regenerate
 	@echo "make: drawing the README's picture from a real kill"
 	@$(PY) -m labkit.lab.readme
+	@echo "make: photographing the README's panel in a real JupyterLab"
+	@$(PY) -m tests.browser.picture
 
 controls: $(MADE)
 	@echo "make: each control must turn its test red"

@@ -75,6 +75,9 @@ ERRORS = """
   .map((output) => output.traceback.join('\\n'))
 """
 
+# JupyterLab says this of the widgets of a kernel that was restarted while it spoke.
+LOST_COMM = "Comm not found for comm id"
+
 
 class LabPage:
     """One tab with JupyterLab, whose files lie in `folder`; its children carry `session`.
@@ -86,11 +89,12 @@ class LabPage:
         self.page, self.address, self.token = page, address, token
         self.folder, self.session = folder, session
         self.errors: list[str] = []
+        self._was_restarted = False
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def _console(self, said: ConsoleMessage) -> None:
-        if said.type == "error":
+        if said.type == "error" and not (self._was_restarted and said.text.startswith(LOST_COMM)):
             self.errors.append(said.text)
 
     def load(self) -> None:
@@ -144,6 +148,7 @@ class LabPage:
         return runs / ("first" if not resets else "stage" if resets == 1 else f"stage-{resets}")
 
     def restart_kernel(self) -> None:
+        self._was_restarted = True
         self.page.evaluate(RESTART)
         self.wait_until_idle()
 

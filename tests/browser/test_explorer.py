@@ -63,12 +63,26 @@ class Exploring:
     def says(self, words: str) -> None:
         expect(self.status).to_have_text(re.compile(words))
 
+    def show(self, view: str) -> None:
+        """A page, until what it is for stands on it."""
+        self.press(view)
+        shown = {
+            "Events": self.events,
+            "Timeline": self.part("timeline").locator("img"),
+            "Replay": self.part("replayed").locator("img"),
+            "Laws": self.part("verdicts").locator("td").first,
+            "SQL": self.root.get_by_label("SQL", exact=True),
+        }
+        expect(shown[view]).to_be_visible()
+
+    def show_of_it(self, detail: str) -> None:
+        self.press(detail)
+        expect(self.part(detail.lower())).to_be_visible()
+        expect(self.part(detail.lower())).not_to_have_text("Choose an event.")
+
     def opens(self, path: Path) -> None:
         self.root.get_by_label("Path", exact=True).fill(str(path))
         self.press("Open")
-
-    def choose(self, seq: int) -> None:
-        self.events.select_option(label=re.compile(rf"^\s*{seq}\s"))  # type: ignore[call-overload]
 
 
 def explore(lab: LabPage, path: Path) -> Exploring:
@@ -287,10 +301,9 @@ def test_text_of_others_is_text(lab: LabPage, killed_twice: Path, tmp_path: Path
     expect(panel.rows).to_have_count(15)
     panel.rows.nth(6).click()
     for detail in DETAILS:
-        panel.press(detail)
-        expect(panel.part(detail.lower())).to_be_visible()
+        panel.show_of_it(detail)
     for view in VIEWS:
-        panel.press(view)
+        panel.show(view)
         if view == "SQL":
             panel.root.get_by_label("SQL", exact=True).fill("SELECT * FROM journal")
             panel.press("Ask")
@@ -335,30 +348,37 @@ def test_the_keyboard_alone_is_enough(lab: LabPage, tamper: Tamper) -> None:
     expect(lab.page.locator(".labkit-failed")).to_be_visible()
 
 
-@pytest.mark.parametrize("source", ["killed_twice", "answered"])
+@pytest.mark.parametrize(
+    ("source", "looks"),
+    [
+        ("killed_twice", [(LIGHT, False), (DARK, False), (LIGHT, True)]),
+        ("answered", [(DARK, True)]),
+    ],
+    ids=["restart", "durable"],
+)
 def test_it_is_legible_and_every_control_has_a_name(
-    source: str, lab: LabPage, request: pytest.FixtureRequest
+    source: str, looks: list[tuple[str, bool]], lab: LabPage, request: pytest.FixtureRequest
 ) -> None:
     panel = explore(lab, request.getfixturevalue(source))
     lab.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
     panel.rows.nth(5).click()
-    for is_room in (False, True):
+    for theme, is_room in looks:
+        lab.use_theme(theme)
         if is_room:
             panel.press("Room")
             expect(panel.root).to_have_class(re.compile("labkit-room"))
-        for theme in (LIGHT, DARK):
-            lab.use_theme(theme)
-            for view in VIEWS:
-                panel.press(view)
-                if view == "SQL":
-                    panel.press("Ask")
-                panel.root.evaluate("(panel) => panel.scrollIntoView()")
-                lab.photograph(f"explorer-{source}-{view}-{theme.split()[1]}{'-room' * is_room}")
-                assert problems_of_a_panel(panel.root) == [], (theme, view)
-                assert nameless(panel.root) == [], view
-            panel.press("Events")
-            for detail in DETAILS:
-                panel.press(detail)
-                assert problems_of_a_panel(panel.root) == [], (theme, detail)
+        for view in VIEWS:
+            panel.show(view)
+            panel.root.evaluate("(panel) => panel.scrollIntoView()")
+            lab.photograph(f"explorer-{source}-{view}-{theme.split()[1]}{'-room' * is_room}")
+            assert problems_of_a_panel(panel.root) == [], (theme, view)
+            assert nameless(panel.root) == [], view
+        panel.press("Ask")  # an empty box
+        panel.says("is not a query")
+        assert problems_of_a_panel(panel.root) == [], theme
+        panel.show("Events")
+        for detail in DETAILS:
+            panel.show_of_it(detail)
+            assert problems_of_a_panel(panel.root) == [], (theme, detail)
     named = {name for _, name in controls(panel.root)}
     assert {"Path", "Open", "Task", "Run", "Events", "Kinds", "Follow", "Witness"} <= named

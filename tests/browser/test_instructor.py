@@ -332,17 +332,17 @@ def test_it_is_legible_and_every_control_has_a_name(agent: str, place: str, lab:
     stage.press("Run")
     stage.sees("1 killed")
     stage.says("killed by SIGKILL")
-    for is_room in (False, True):
+    for theme, is_room in ((LIGHT, False), (DARK, False), (DARK, True)):
+        lab.use_theme(theme)
         if is_room:
             stage.press("Room")
             expect(stage.root).to_have_class(re.compile("labkit-room"))
-        for theme in (LIGHT, DARK):
-            lab.use_theme(theme)
-            for page in ("Journal", "Artifacts", "What changed", "Code"):
-                stage.press(page)
-                assert problems_of_a_panel(stage.root) == [], (theme, page)
-            stage.root.evaluate("(panel) => panel.scrollIntoView()")
-            lab.photograph(f"instructor-{agent}-{theme.split()[1]}{'-room' * is_room}")
+        for page in ("Journal", "Artifacts", "What changed", "Code"):
+            stage.press(page)
+            expect(stage.button(page)).to_have_attribute("aria-pressed", "true")
+            assert problems_of_a_panel(stage.root) == [], (theme, page)
+        stage.root.evaluate("(panel) => panel.scrollIntoView()")
+        lab.photograph(f"instructor-{agent}-{theme.split()[1]}{'-room' * is_room}")
     assert nameless(stage.root) == []
     named = {name for _, name in controls(stage.root)}
     assert {"Run", "Resume", "Reset", "Plan", "Predict", "Room", place, "now"} <= named
