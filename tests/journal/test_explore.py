@@ -218,6 +218,15 @@ def test_a_glance_sees_another_file(tamper: Tamper, left_open: Path, tmp_path: P
     assert glance(path, before).is_replaced
 
 
+def test_a_glance_sees_another_file_with_the_same_events(tamper: Tamper, tmp_path: Path) -> None:
+    """As after a reset of a lab's folder: its ids and its clock are always the same."""
+    path = tamper()
+    before = glance(path)
+    copy(str(path), str(tmp_path / "again.db"))
+    os.replace(tmp_path / "again.db", path)
+    assert glance(path, before).is_replaced
+
+
 def test_a_glance_sees_another_journal_in_the_same_file(tamper: Tamper) -> None:
     """As after `cp other.db this.db`, with more events than before: the place does not tell."""
     path = tamper()

@@ -346,10 +346,7 @@ class Explorer(Panel):
 
     def _choose(self, seq: int) -> None:
         self.seq = seq
-        self._stale |= {
-            "Timeline",
-            "Replay",
-        }  # the replay begins at it, and it may be of another task
+        self._stale |= {"Timeline", "Replay"}  # of its task; the replay begins at it
         self._show_event()
 
     def _choose_finding(self, number: int) -> None:
