@@ -104,7 +104,7 @@ class Stage:
         self._home = folder
         self.acts: list[Done] = []
         self.process: Process | None = None
-        self._began_s, self._held, self._is_noted = 0.0, False, True
+        self._began_s, self._held = 0.0, False
         self._is_older = folder.database.exists()
         self._before = changes.State(0, {})
 
@@ -329,6 +329,7 @@ class Stage:
     # How it is done.
 
     def _run(self, act: str, command: str) -> Done:
+        self.ended()  # noted before what comes after it
         self._remember()
         with redirect_stdout(io.StringIO()) as said:
             result = verbs.run(command)
@@ -347,17 +348,20 @@ class Stage:
         self._began_s, self._held = time.monotonic(), "AGENT_HOLD" in settings
         given = "".join(f', {name}="{value}"' for name, value in settings.items())
         code = f"process = lab.start({_literal(command)}{given})"
-        noted = self._note(Done(act, code, said.getvalue()))
-        self._is_noted = False  # how it ends
-        return noted
+        return self._note(Done(act, code, said.getvalue()))
 
     def _remember(self) -> None:
         self._before = changes.state(self._folder.database)
 
     def _note(self, done: Done) -> Done:
         self.acts.append(done)
-        self._is_noted = True
         return done
+
+    @property
+    def _is_noted(self) -> bool:
+        """Whether the acts say how the last process ended."""
+        of_processes = [done.act for done in self.acts if done.act not in ("create", "answer")]
+        return of_processes[-1:] in (["kill"], ["finish"])
 
     def _how_it_was_killed(self) -> str:
         if self._held and (self._folder.path / GATE).exists():

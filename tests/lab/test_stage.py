@@ -508,6 +508,25 @@ def test_an_end_that_nobody_looked_at_is_in_the_code_all_the_same() -> None:
     assert stage.code.endswith('lab.start("agent run notes")\nprocess.finish()')
 
 
+def test_an_answer_comes_after_the_end_of_what_it_answers() -> None:
+    stage = started("durable", "boundary:7")
+    assert stage.process is not None
+    stage.process.finish()
+    stage.resume()
+    stage.process.finish()
+    stage.answer("confirm")
+    acts = [act.act for act in stage.acts]
+    assert acts == ["create", "run", "finish", "resume", "finish", "answer"]
+
+
+def test_a_second_create_while_at_work_hides_no_end() -> None:
+    stage = at_work("restart")
+    stage.create()
+    stage.close()
+    assert done(stage) == "killed by SIGKILL"
+    assert [act.act for act in stage.acts] == ["create", "run", "create", "finish"]
+
+
 def test_a_reset_begins_the_code_afresh() -> None:
     stage = acted("restart", by_hand=False)
     assert stage.reset().code == 'lab.fresh("stage")'

@@ -43,6 +43,7 @@ from labkit.lab.panels.parts import (
     block,
     button,
     inline,
+    options,
     picture,
     row,
     table,
@@ -171,8 +172,8 @@ class Instructor(Panel):
             self._show_last(act())
             self.ballot.open()
         finally:  # an error takes the place of the words, and everything else is as it is
-            self.refresh()
             self.watch()
+            self.refresh()
 
     def _use(self, agent: str, plan: str) -> None:
         if self._is_filling or self.is_closed:
@@ -294,7 +295,8 @@ class Instructor(Panel):
         stage, self._is_filling = self.stage, True
         try:
             self.agent.value = stage.agent.name
-            self.plan.options = stage.plans or [stage.plan]  # their folder may be gone
+            plans = stage.plans or [stage.plan]  # their folder may be gone
+            self.plan.options = options((plan, plan) for plan in plans)
             self.plan.value = stage.plan
             self.answers.options = stage.answers
             self.answers.value = next(iter(stage.answers), None)

@@ -389,7 +389,7 @@ def test_another_agent_while_at_work_is_done_and_said() -> None:
     panel.agent.value = "durable"
     assert is_gone(process)
     assert said(panel).startswith("durable, notice. The process that was at work was killed.")
-    assert panel.plan.options == ("notice", "dispatch")
+    assert panel.plan._options_labels == ("notice", "dispatch")
     assert len([each for each in widgets(panel.root) if hasattr(each, "at")]) == 11
     assert panel.votes.children[0].description == "waits, 0 messages"
     click(panel, "create")
@@ -548,6 +548,8 @@ def test_text_from_files_is_text() -> None:
     click(panel, "create", "run")
     wait(panel)
     shown = "".join(each for each in everything(panel) if not each.startswith("Plan "))
+    assert all("\u202e" not in label for label in panel.plan._options_labels)
+    assert panel.plan.value == name
     assert "onerror" in shown
     assert "script" in shown
     for harmful in ("<img src=x", "<script>alert", "\x07", "\u202e"):
