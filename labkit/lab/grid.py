@@ -68,7 +68,8 @@ class Agent(NamedTuple):
 
 
 def _plan_files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.glob("*.json"))
+    # No folder, FIFO or link to a device: an agent that is given one may wait for ever.
+    return sorted(path.name for path in folder.glob("*.json") if path.is_file())
 
 
 def _definitions(folder: Path) -> list[str]:

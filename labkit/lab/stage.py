@@ -384,4 +384,6 @@ class Stage:
 
 def _literal(command: str) -> str:
     """In Python. A plan's file may have any name, and the line is to be copied into a cell."""
-    return json.dumps(command)
+    # Not as JSON with \u for all that is not ASCII: that has two halves for one emoji.
+    literal = json.dumps(command, ensure_ascii=False)
+    return literal if literal.isprintable() else repr(command)

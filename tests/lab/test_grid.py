@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,9 @@ def test_a_mutant_that_commits_more_often_has_more_places(folder: Path) -> None:
 def test_each_agent_knows_what_it_finds_in_a_folder(folder: Path) -> None:
     assert AGENTS["restart"].plans(folder) == ["plan.json", "quiet.json"]
     assert AGENTS["durable"].plans(folder) == ["notice", "dispatch"]
+    os.mkfifo(folder / "pipe.json")  # an agent that reads it waits for ever
+    (folder / "folder.json").mkdir()
+    assert AGENTS["restart"].plans(folder) == ["plan.json", "quiet.json"]
     (folder / "input" / "on-call.txt").unlink()
     assert AGENTS["durable"].plans(folder) == []
 

@@ -483,9 +483,11 @@ def test_the_code_is_a_cell_of_a_fresh_notebook(tmp_path: Path) -> None:
     assert notebook.cells[1].outputs[0].text == lab.journal().sql(JOURNAL).to_csv() + "\n"
 
 
-def test_a_plan_may_have_any_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ['it\'s "the" plan <b>.json', "\N{BUG} \\ plan.json", "\u202e\x07.json"]
+)
+def test_a_plan_may_have_any_name(name: str) -> None:
     folder = verbs.current_folder().path
-    name = 'it\'s "the" plan <b>.json'
     (folder / "plan.json").rename(folder / name)
     stage = started("restart", NOWHERE, plan=name)
     assert done(stage) == "exit 0: done"
