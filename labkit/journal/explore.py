@@ -12,10 +12,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from labkit.errors import NotFound, UsageError
+from labkit.errors import BadInput, NotFound, UsageError
 from labkit.journal.chart import Source, path_of
 from labkit.journal.reading import (
     EVENT_COLUMNS,
@@ -34,6 +35,10 @@ __all__ = [
 CUT = 200  # characters of the data in a list
 MAX_SEQ = 2**63 - 1
 KIN = 50  # neighbours at most
+PRETTY = 20_000_000  # characters
+# Of SQLite's machine: the view of a file that somebody made may have no end. 25 for each event
+# that is counted; a glance takes a few hundred.
+STEPS, GLANCE_STEPS = 300_000_000, 10_000_000
 
 
 class Task(NamedTuple):
@@ -98,12 +103,13 @@ def contents(source: Source, before: Contents | None = None) -> Contents:
     """Counts events by task, run and kind. With what it said `before` of the same journal it looks
     at the newer ones only. Raises what `snapshot` raises."""
     known = before or NOTHING
-    with snapshot(path_of(source)) as reader:
+    with _bounded(source, STEPS) as reader:
         query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), max(seq)
             FROM journal WHERE seq > ? GROUP BY 1, 2, 3 ORDER BY min(seq)"""
         groups = list(reader.tuples(query, (known.last_seq,))) if reader.has_journal else []
         statuses = {task.id: task.status for task in read_tasks(reader)}
         is_durable = reader.is_durable
+    last_seqs = _whole(max_seq for *_, max_seq in groups)
     of_task = Counter({task.id: task.events for task in known.tasks})
     of_run = Counter({(run.task_id, run.name): run.events for run in known.runs})
     of_kind = Counter(known.kinds)
@@ -116,7 +122,7 @@ def contents(source: Source, before: Contents | None = None) -> Contents:
     return Contents(
         is_durable,
         of_task.total(),
-        max((group[-1] for group in groups), default=known.last_seq),
+        max(last_seqs, default=known.last_seq),
         tuple(Task(name, statuses.get(name), of_task[name]) for name in names),
         tuple(Run(task, run, count) for (task, run), count in of_run.items()),
         dict(of_kind),
@@ -134,33 +140,34 @@ def seqs(
 ) -> list[int]:
     """The `seq` of the events of a task, a run and some kinds; all of them by default. With
     `after < seq <= until`."""
-    with snapshot(path_of(source)) as reader:
+    with _bounded(source, STEPS) as reader:
         query = f"""SELECT seq FROM journal
             WHERE seq > ? AND seq <= ?
             AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
             AND (? = '[]' OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq"""
         chosen = json.dumps(list(kinds))
         values = (after, until, task, task, run, run, chosen, chosen)
-        return [seq for (seq,) in reader.tuples(query, values)] if reader.has_journal else []
+        found = reader.tuples(query, values) if reader.has_journal else iter(())
+        return _whole(seq for (seq,) in found)
 
 
 def rows(source: Source, chosen: Sequence[int]) -> list[Event]:
     """These events in their order, with the first 200 characters of each text."""
     where = "seq IN (SELECT value FROM json_each(?)) ORDER BY seq"
-    with snapshot(path_of(source)) as reader:
+    with _bounded(source, STEPS) as reader:
         return list(_events(reader, where, json.dumps(list(chosen))))
 
 
 def row(source: Source, seq: int) -> Event:
     """One event with all its data. Raises UsageError where there is none."""
-    with snapshot(path_of(source)) as reader:
+    with _bounded(source, STEPS) as reader:
         return _row(reader, seq)
 
 
 def neighbours(source: Source, seq: int) -> list[Neighbour]:
     """The event, those just before and after it, and at most 50 others of its attempt and its step
     (of its run, where it has no step). Raises UsageError where there is no such event."""
-    with snapshot(path_of(source)) as reader:
+    with _bounded(source, STEPS) as reader:
         it = _row(reader, seq)
         near = {
             "before": _events(reader, "seq < ? ORDER BY seq DESC LIMIT 1", seq),
@@ -180,7 +187,7 @@ def glance(source: Source, before: Glance | None = None) -> Glance:
     """The last `seq` of the file, and whether it is another file than that of `before`, or no
     longer holds its last event. Cheap: for looking again and again."""
     path = path_of(source)
-    with snapshot(path) as reader:
+    with _bounded(path, GLANCE_STEPS) as reader:
         last_seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else None
         last = _identity(reader, last_seq or 0)
         kept = before is None or _identity(reader, before.last_seq) == before.last
@@ -205,12 +212,21 @@ def fields(event: Event) -> list[tuple[str, object]]:
     return [*found[:2], ("ts in UTC", time), *found[2:]]
 
 
-def pretty(data: object) -> str:
-    """JSON text with a line for each field; what is no JSON as it is."""
+def pretty(data: object, limit: int = PRETTY) -> str:
+    """JSON text with a line for each field; what is no JSON as it is. What comes after `limit`
+    characters is left out, and a line says so."""
+    found: list[str] = []
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)  # type: ignore[arg-type]
+        whole = json.loads(data)  # type: ignore[arg-type]
+        # In pieces: a million numbers in 900 lists, each in a line of its own, take gigabytes.
+        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(whole):
+            found.append(piece)
+            limit -= len(piece)
+            if limit < 0:
+                return f"{''.join(found)}\n… (cut here)"
     except (ValueError, TypeError, RecursionError):
         return str(data)
+    return "".join(found)
 
 
 def find_journals(folder: str | os.PathLike[str], limit: int = 200) -> list[str]:
@@ -225,6 +241,26 @@ def find_journals(folder: str | os.PathLike[str], limit: int = 200) -> list[str]
     databases = [(_changed_at(path), path) for path in found if path.endswith(".db")]
     newest = sorted(databases, key=lambda each: (-each[0], each[1]))[:limit]
     return [os.path.relpath(path, root) for _, path in newest]
+
+
+def _whole(seqs: Iterable[int]) -> list[int]:
+    """By its `seq` everything else is found, so this column may not be of another kind."""
+    found = list(seqs)
+    if {*map(type, found)} - {int}:
+        wrong = next(seq for seq in found if type(seq) is not int)
+        shown = plain(str(wrong), 30)
+        raise BadInput(
+            f"event {shown}: its seq is no whole number; the journal was altered by hand"
+        )
+    return found
+
+
+@contextmanager
+def _bounded(source: Source, steps: int) -> Iterator[Reader]:
+    """A snapshot that raises BadInput where so many steps do not come to an end."""
+    with snapshot(path_of(source)) as reader:
+        reader.bound(steps)
+        yield reader
 
 
 def _changed_at(path: str) -> float:

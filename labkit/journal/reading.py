@@ -117,13 +117,14 @@ class StepRow(NamedTuple):
 class Bounds(NamedTuple):
     """Where a query ends by itself: after so many steps of SQLite's machine, whatever the machine
     below it and its clock; after so many rows, or characters in them. No value may be longer than
-    `value` bytes.
+    `value` bytes, and no row have more than `columns`, since a row is in memory as a whole.
     """
 
     steps: int = 100_000_000  # three to five seconds of a processor
     rows: int = 200
     characters: int = 20_000_000
-    value: int = 100_000_000
+    value: int = 20_000_000
+    columns: int = 100
 
 
 class Reader(Database):
@@ -136,10 +137,10 @@ class Reader(Database):
         Raises BadInput for a mistake, and where it goes beyond the steps of its bounds.
         """
         # A query may have no end. Python obeys Ctrl-C only where it is called, so it is, often.
-        ticks = repeat(0) if bounds is None else iter(range(bounds.steps // TICK))
-        self._sql.set_progress_handler(lambda: next(ticks, None) is None, TICK)
+        ticks = self.bound(None if bounds is None else bounds.steps)
         if bounds:
             self._sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.value)
+            self._sql.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, bounds.columns)
         try:
             cursor = self._cursor(sql, values)
             names = [column[0] for column in cursor.description or ()]
@@ -150,6 +151,12 @@ class Reader(Database):
             if bounds and next(ticks, None) is None and _is_interrupt(error):
                 raise BadInput(_ENDLESS.format(bounds.steps // 1_000_000)) from error
             raise self._refusal(error) from error
+
+    def bound(self, steps: int | None) -> Iterator[int]:
+        """Ends what is read from now on after so many steps of SQLite's machine."""
+        ticks: Iterator[int] = repeat(0) if steps is None else iter(range(steps // TICK))
+        self._sql.set_progress_handler(lambda: next(ticks, None) is None, TICK)
+        return ticks
 
     def tuples(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         for piece in self.pieces(sql, values):
@@ -163,6 +170,11 @@ class Reader(Database):
                 yield piece
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> BaseException:
+        if _is_interrupt(error):
+            return BadInput(_NO_END.format(self.path))
+        return super()._fault(error)
 
     def _cursor(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         cursor = self._sql.cursor()
@@ -378,7 +390,9 @@ YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # what a calendar can say
 _MISTAKES = (
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG,
 )  # fmt: skip
-TICK = 100_000  # steps of SQLite's machine between two calls
+# Steps of SQLite's machine between two calls. One step may be `randomblob(20000000)`.
+TICK = 1_000
+_NO_END = "{} was not read to its end: its view `journal` is too large, or has no end"
 _ENDLESS = (
     "the query was stopped before its end, after {} million steps of SQLite; "
     "narrow it with WHERE, or run it in a cell: journal.sql(...)"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Sized
 from typing import NamedTuple
@@ -96,6 +98,9 @@ def judge_effects(witness: Witness | None) -> Verdict:
 
 def _read_witness(path: str | os.PathLike[str]) -> list[str]:
     try:
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a FIFO or a device may have no end
+            raise OSError(errno.EINVAL, "it is no regular file")
         with open(path, encoding="utf-8", errors="replace") as file:
             return [words[0] for line in file if (words := line.split())]
     except OSError as error:

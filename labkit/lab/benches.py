@@ -24,6 +24,7 @@ from labkit.lab.folder import Folder, fresh_folder
 from labkit.lab.grid import Agent, Place
 from labkit.lab.process import NotReady, exit_in_words
 from labkit.lab.scenarios import dispatch
+from labkit.lab.scenarios.places import WRITTEN
 from labkit.lab.trials import Trial, crash_and_resume
 from labkit.lab.verbs import OpenNotebook
 
@@ -38,7 +39,9 @@ MUTANT = "three commits"  # the control of the durable run
 EXPECTED = (LabkitError, Fatal, OSError)  # what ends a trial without a verdict
 RESUMES, EFFECTS, REPEATS_NOT = 2, 4, 10  # the laws that an expectation belongs to
 WITNESS = "witness.txt"
+PLACES = "places"
 ENDS = re.compile(r"run \S+ is ([A-Z]+)")
+ELSEWHERE = "something else killed the process, before it came there; run it again"
 
 
 class Outcome(NamedTuple):
@@ -134,6 +137,28 @@ def _keep(folder: Folder, effects: Iterable[str]) -> None:
     """Where somebody opens the journal later, its fourth law needs a witness."""
     with storage_faults("cannot keep the witness"):
         (folder.path / WITNESS).write_text("".join(f"{key}\n" for key in effects), "utf-8")
+
+
+def _last_before(place: Place) -> tuple[str, int]:
+    """The last event of a run of the restart agent that dies at this place: kind and step."""
+    point, _, idx = place.at.partition(":")
+    return "step_finished" if point == "after_commit" else "step_started", int(idx)
+
+
+def _last_of(folder: Folder, killed: Sequence[str]) -> tuple[str, int] | None:
+    if not killed:
+        return None
+    query = "SELECT kind, step_idx FROM journal WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
+    with snapshot(str(folder.database)) as reader:
+        return next(reader.tuples(query, (killed[-1],)), None)
+
+
+def _has_come_to(folder: Folder, place: Place) -> bool:
+    """Whether the file of places ends with this one, counted from 0."""
+    path = folder.path / PLACES
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    passed = [line for line in text.splitlines() if not line.startswith(WRITTEN)]
+    return len(passed) == int(place.at.partition(":")[2]) + 1
 
 
 class Bench:
@@ -235,12 +260,14 @@ class RestartBench(Bench):
         trial = crash_and_resume(folder, place.at, unsafe=self._unsafe)
         _keep(folder, trial.effects)
         killed = [run for p in folder.processes if p.killed for run in p.runs(self.agent.task)]
-        left, judged = self._count(len(trial.effects)), self._judge(trial)
+        left, judged = self._count(len(trial.effects)), self._judge(trial, place, killed)
         return self._outcome(folder, number, place, judged, left, killed, trial.verdicts)
 
-    def _judge(self, trial: Trial) -> Judged:
+    def _judge(self, trial: Trial, place: Place, killed: Sequence[str]) -> Judged:
         if not trial.first.killed:
             return Judged("not killed", f"the process never came there: {trial.first}")
+        if _last_of(trial.folder, killed) != _last_before(place):
+            return Judged("not killed", ELSEWHERE)
         if trial.second.code:
             return Judged("not resumed", f"the second process: {trial.second}")
         return judge(trial.verdicts, {EFFECTS: self._compare(Counter(trial.effects))})
@@ -275,11 +302,14 @@ class DurableBench(Bench):
         return self._effects(folder)
 
     def _try(self, folder: Folder, number: int, place: Place) -> Outcome:
-        at = self.agent.killed_at(place.at)
+        # Written before each place: an exit by SIGKILL alone does not say who killed, and where.
+        at = {**self.agent.killed_at(place.at), "LABKIT_PLACES": str(folder.path / PLACES)}
         code, said = self._trials.call(folder.path, 0, *self._words, **at)
         if code != -signal.SIGKILL:
             why = f"the process never came there: {exit_in_words(code)} {said}"
             return self._outcome(folder, number, place, Judged("not killed", why.strip()))
+        if not _has_come_to(folder, place):
+            return self._outcome(folder, number, place, Judged("not killed", ELSEWHERE))
         before, killed = Counter(self._effects(folder)), self._lanes(folder)
         # Another name, so that the timeline has a lane for each of the two.
         code, said = self._trials.call(folder.path, 1, *self._words, AGENT_OWNER="bob")

@@ -189,7 +189,7 @@ class Explorer(Panel):
             raise UsageError("type the path of a journal, or choose one from the list")
         if len(path) > MAX_PATH:
             raise UsageError(f"this text of {len(path):,} characters is no path; type one")
-        journal = Journal(os.path.expanduser(path))
+        journal = Journal(_expanded(path))
         glance, contents = journal.glance(), journal.contents()
         self.journal, self.contents, self._glance = journal, contents, glance
         self._told = contents.last_seq
@@ -530,6 +530,13 @@ class Explorer(Panel):
         frame, is_whole = self._journal.ask(query)
         self.sql.answer.value = _frame_table(frame, "the answer", has_more=not is_whole)
         self.say(f"{_count(len(frame), 'row')}{'' if is_whole else ', and there are more'}.")
+
+
+def _expanded(path: str) -> str:
+    try:
+        return os.path.expanduser(path)
+    except ValueError:  # no system has a user of this name, as "\0"
+        return path
 
 
 def _for_all(number: int) -> str:
