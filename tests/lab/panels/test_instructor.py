@@ -310,6 +310,7 @@ def test_the_room_votes_and_then_sees() -> None:
     assert "step_started" not in panel.pages["Journal"].value
     wait(panel)
     assert alt(panel) == ""
+    assert "step_started" not in panel.pages["Journal"].value
     assert "killed" not in said(panel)
     assert enabled(panel) == {"resume", "reset"}
     panel.reveal.click()
