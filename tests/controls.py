@@ -50,8 +50,8 @@ def read_controls() -> list[Control]:
 
 
 def copy_project(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__", "*.ipynb")
-    for name in ("labkit", "tests"):
+    ignored = shutil.ignore_patterns("__pycache__", "*.ipynb", "screenshots")
+    for name in ("bench", "labkit", "tests"):  # bench: it makes journals for some tests
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for name in ("pyproject.toml", "conftest.py", "README.md"):
         if (ROOT / name).exists():

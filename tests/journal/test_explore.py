@@ -92,6 +92,7 @@ def test_events_are_picked(killed_twice: Path) -> None:
     assert seqs(killed_twice, "demo", run="00000001") == [2, 3, 4, 5]
     assert seqs(killed_twice, kinds=["step_recovered", "task_done"]) == [6, 11, 15]
     assert seqs(killed_twice, run="00000002", kinds=["step_started"], after=8) == [10]
+    assert seqs(killed_twice, after=3, until=5) == [4, 5]
     assert seqs(killed_twice, "another") == []
 
 

@@ -81,6 +81,8 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     assert re.search(r'alt="Timeline of task notes \(done\): 2 runs.* 1 killed\."', drawn)
     assert panel.explorer is not None
     assert "12 events" in text(panel.explorer.status.value)
+    panel.explorer.views.buttons.value = "Laws"  # the fourth needs the witness of this trial
+    assert "not judged" not in panel.explorer.laws.verdicts.value
     at(panel, "before_effect-0").click()
     chosen = [cell for cell in panel.cells if "labkit-is-chosen" in cell._dom_classes]
     assert chosen == [at(panel, "before_effect-0")]
