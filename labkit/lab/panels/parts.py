@@ -22,9 +22,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import html
+import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
@@ -117,10 +119,10 @@ def table(
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, bytes):  # first: 100 MB of them as text take five seconds
+        value = f"{len(value):,} bytes, not text"
     if not isinstance(value, str) and str(value) in _MISSING:
         return ""
-    if isinstance(value, bytes):
-        value = f"{len(value):,} bytes, not text"
     text = html.escape(visible(value, CELL))
     return text if text.isascii() else f"<bdi>{text}</bdi>"
 
@@ -322,7 +324,9 @@ class Panel:
         self.root = VBox().add_class("labkit-panel").add_class(f"labkit-{name}")
         self.is_closed = False
         self.last_code = ""
-        self._task: asyncio.Task[None] | None = None
+        self.alone = threading.RLock()  # whoever holds it may change the panel
+        self._loop, self._is_looking = _running_loop(), False
+        self._task: asyncio.Task[None] | Future[None] | None = None
         self.on(self.room, self._switch_room)
         if not _is_within.get():
             self._stand_beside()
@@ -350,11 +354,16 @@ class Panel:
             widget.observe(lambda change: self.attempt(act, change["new"]), "value")
 
     def attempt(self, act: Callable[..., object], *values: object) -> None:
-        """Calls `act(*values)`; an error that is to be expected is shown in one line."""
-        try:
-            act(*values)
-        except EXPECTED as error:
-            self.fail(error)
+        """Calls `act(*values)`; an error that is to be expected is shown in one line.
+
+        One at a time: JupyterLab hands what a widget says to a subshell of the kernel, which is
+        another thread than that of the cells, where the panel looks.
+        """
+        with self.alone:
+            try:
+                act(*values)
+            except EXPECTED as error:
+                self.fail(error)
 
     def say(self, text: str) -> None:
         """One line, which a screen reader reads out."""
@@ -379,22 +388,34 @@ class Panel:
         return False
 
     def watch(self) -> None:
-        """Looks every `every_s` seconds until `look` returns False. Where no loop runs, as in a
-        test, somebody calls `look` instead. Never a thread: widgets belong to the loop's.
+        """Looks every `every_s` seconds until `look` returns False, in a task of the loop in which
+        the panel was made: that of a subshell ends with its page. Where no loop runs, as in a test,
+        somebody calls `look` instead.
         """
-        if self._task is None or self._task.done():
-            with suppress(RuntimeError):  # no running loop
-                self._task = asyncio.get_running_loop().create_task(self._keep_looking())
+        with self.alone:
+            loop = self._loop or _running_loop()
+            if loop is None or self._is_looking:
+                return
+            self._is_looking = True
+            if loop is _running_loop():
+                self._task = loop.create_task(self._keep_looking())
+            else:
+                self._task = asyncio.run_coroutine_threadsafe(self._keep_looking(), loop)
 
     async def _keep_looking(self) -> None:
-        going_on = True
-        while going_on and not self.is_closed:
+        try:
+            while self._look_again():
+                await asyncio.sleep(self.every_s)
+        finally:
+            self._is_looking = False
+
+    def _look_again(self) -> bool:
+        with self.alone:
             try:
-                going_on = self.look()
+                self._is_looking = not self.is_closed and self.look()
             except EXPECTED as error:
                 self.fail(error)
-            if going_on:  # else the task is done at once, so that the next `watch` starts another
-                await asyncio.sleep(self.every_s)
+            return self._is_looking  # if not, the next `watch` starts another task
 
     def _switch_room(self, is_room: bool) -> None:
         change = self.root.add_class if is_room else self.root.remove_class
@@ -428,6 +449,12 @@ class Panel:
 
     def __repr__(self) -> str:
         return self.sentence
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
 
 
 def _close(widget: Any) -> None:
