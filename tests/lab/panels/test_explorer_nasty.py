@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bench.journals import make_journal
+from labkit.journal.reading import Reader
 from labkit.lab.panels.explorer import Explorer
-from labkit.lab.panels.parts import LIMIT
+from labkit.lab.panels.parts import LIMIT, PAGE
 from tests.journal.conftest import Tamper, killed_twice, tamper
 from tests.lab.panels.exploring import descendants, is_fine, said, show, sizes, texts, visit
 
@@ -79,4 +82,23 @@ def test_a_large_journal_is_cut(tmp_path: Path) -> None:
     panel.replay.slider.value = 1_000  # in the middle of the steps, which are shown around it
     assert "<tr><td>499<td>noop" in panel.replay.standing.value
     assert {name: size for name, size in sizes(panel).items() if size > 1.3 * LIMIT} == {}
+    panel.close()
+
+
+def test_opening_reads_the_data_of_one_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other events are counted: of a million each may have a megabyte."""
+    path = make_journal(tmp_path / "large.db", 1_000)
+    read: list[int] = []
+    pieces = Reader.pieces
+
+    def counting(self: Reader, sql: str, values: Sequence[Any]) -> Iterator[list[Any]]:
+        for piece in pieces(self, sql, values):
+            read.append(len(piece) if "data" in sql else 0)
+            yield piece
+
+    monkeypatch.setattr(Reader, "pieces", counting)
+    panel = Explorer(path)
+    assert sum(read) == PAGE
     panel.close()
