@@ -372,6 +372,8 @@ def test_a_query_within_its_steps_is_not_stopped(killed_twice: Path) -> None:
     answer = Journal(killed_twice).ask(f"{few} count(*) FROM n", bounds=Bounds(steps=5_000_000))
     assert answer.frame.iloc[0, 0] == 100_000
     assert answer.is_whole
+    with pytest.raises(BadInput, match="stopped before its end"):
+        Journal(killed_twice).ask(f"{few} count(*) FROM n", bounds=Bounds(steps=100_000))
 
 
 def test_the_first_rows_of_an_endless_answer(killed_twice: Path) -> None:
