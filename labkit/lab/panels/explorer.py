@@ -107,6 +107,7 @@ class Explorer(Panel):
         self._told = 0  # the last seq that the status spoke of
         self._is_lost = self._is_filling = False
         self._stale: set[str] = set()
+        self._codes: dict[str, str] = {}  # of the last act on each page
         self._make_choices(os.fspath(witness))
         self.events, self.picture, self.replay = EventsPage(), PicturePage(), ReplayPage()
         self.laws, self.sql = LawsPage(), SqlPage()
@@ -194,6 +195,7 @@ class Explorer(Panel):
         self.journal, self.contents, self._glance = journal, contents, glance
         self._told = contents.last_seq
         self.seq, self._verdicts, self._is_lost = None, None, False
+        self._codes.clear()
         with self._filling():
             # The box shows a path as it is, so it shows none that a browser would turn around.
             self.path.value = path if path.isprintable() else ""
@@ -207,11 +209,13 @@ class Explorer(Panel):
             self._fill_choices()
             if len(contents.tasks) == 1:
                 self.task.value = contents.tasks[0].id
+        start = f"from labkit.journal import Journal, timeline\njournal = Journal({journal.path!r})"
+        code = f"{start}\njournal.contents()"
+        self.show_code(code)  # before that of the page in sight, which needs `journal`
         self._list_events()
         self._show_anew()
         self.say(f"{os.path.basename(journal.path)}: {contents.summary}")
-        start = f"from labkit.journal import Journal, timeline\njournal = Journal({journal.path!r})"
-        self.show_code(f"{start}\njournal.contents()")
+        self.show_code(code)
         self.watch()
 
     def _starters(self) -> Sequence[Starter]:
@@ -327,10 +331,14 @@ class Explorer(Panel):
     def _pick(self) -> None:
         self._list_events()
         self._show_anew()
+        self.say(f"{_count(len(self.keys), 'event')} picked.")
+        self.show_code(self._picked_code)
+
+    @property
+    def _picked_code(self) -> str:
         chosen = {name: value for name, value in self._picked.items() if value}
         given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
-        self.say(f"{_count(len(self.keys), 'event')} picked.")
-        self.show_code(f"journal.rows(journal.seqs({given})[:{PAGE}])")
+        return f"journal.rows(journal.seqs({given})[:{PAGE}])"
 
     def _list_events(self) -> None:
         self.keys = self._journal.seqs(**self._picked, until=self._contents.last_seq)
@@ -384,12 +392,20 @@ class Explorer(Panel):
         }.get(self.views.shown)
         if show and self.views.shown in self._stale:
             show()
+        else:
+            self.show_code(self._codes.get(self.views.shown, "journal.contents()"))
         self._stale.discard(self.views.shown)
+
+    def show_code(self, code: str) -> None:
+        """As every panel's; a page that is turned to shows its own again."""
+        self._codes[self.views.shown] = code
+        super().show_code(code)
 
     def _show_event(self) -> None:
         self.events.detail.turn()
         if self.seq is None:
             self.events.clear()
+            self.show_code(self._picked_code)
             return
         show = {
             "Row": self._show_row,

@@ -436,6 +436,33 @@ def test_the_code_it_shows_does_the_same(
         panel.close()
 
 
+def test_each_page_shows_its_own_code(explorer: Explorer) -> None:
+    show(explorer, "Laws")
+    show(explorer, "SQL")
+    assert explorer.last_code == "journal.contents()"  # nobody has asked anything
+    explorer.room.value = True
+    show(explorer, "Events")
+    assert explorer.last_code == "journal.rows(journal.seqs(task='demo')[:200])"
+    choose(explorer, 6)
+    explorer.views.buttons.value = "SQL"
+    explorer.sql.starter.index = 1
+    own = {
+        "Events": "journal.row(6)",
+        "Timeline": "timeline(journal, 'demo', by='order')",
+        "Replay": "journal.at(6, 'demo').steps\ntimeline(journal, 'demo', until=6)",
+        "Laws": "verdicts = journal.laws()\nverdicts.findings()",
+        "SQL": f'journal.ask("""{explorer.sql.box.value}""").frame',
+    }
+    for _ in range(2):  # the second time nothing is drawn again
+        for view, code in own.items():
+            show(explorer, view)
+            assert explorer.last_code == code
+    for view in ("Replay", "Timeline"):
+        show(explorer, view)
+        explorer.room.value = not explorer.room.value
+        assert explorer.last_code == own[view]
+
+
 def test_picked_rows_are_what_the_code_gives(explorer: Explorer, killed_twice: Path) -> None:
     explorer.events.kinds.value = ("step_recovered",)
     code = explorer.last_code
