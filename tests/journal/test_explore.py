@@ -112,6 +112,12 @@ def test_rows_have_the_beginning_of_their_data(tamper: Tamper) -> None:
     assert pretty(row(path, 4).data) == f'{{\n  "output": "{"x" * 1000}"\n}}'
 
 
+def test_rows_have_the_beginning_of_each_text(tamper: Tamper) -> None:
+    path = tamper("UPDATE events SET step = printf('%.1000c', 'x') WHERE seq = 4")
+    [event] = rows(path, [4])
+    assert event.step == "x" * CUT
+
+
 def test_a_row_is_shown_whatever_somebody_made_of_it(tamper: Tamper) -> None:
     """A blob for a step, a text for an attempt, no JSON at all: Journal.events refuses these."""
     path = tamper("UPDATE events SET step = x'00ff', attempt = 'two', data = 7 WHERE seq = 4")
