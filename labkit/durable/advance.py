@@ -214,8 +214,8 @@ class Advance:
             if change := change_for(found, kind, step_id, code):
                 await self._change(change)
             if found is Next.RETRY and (policy := self._snapshot.retry_policy) and policy.delay:
-                async with self._held.renewing():
-                    await self._store.clock.sleep_until(self._store.clock.now() + policy.delay)
+                clock = self._store.clock
+                await self._held.renewing(clock.sleep_until(clock.now() + policy.delay))
             await self._safe_point()
             if not is_callable:
                 await self._change(DEFINITION_GONE)
@@ -245,10 +245,10 @@ class Advance:
             await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
         await self._held.require()
         is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, recovery.UNDECLARED)
-        async with self._held.renewing():  # a busy store outside a call must find an end
-            ended = await attempt_call(
-                lambda: work.call(attempt), work.timeout_s, asserts=work.asserts, is_safe=is_safe
-            )
+        call = attempt_call(
+            lambda: work.call(attempt), work.timeout_s, asserts=work.asserts, is_safe=is_safe
+        )
+        ended = await self._held.renewing(call)  # a busy store outside a call must find an end
         if isinstance(ended, records.Failed):
             await self._fail(kind, attempt, ended)
         else:
@@ -259,7 +259,7 @@ class Advance:
         receipt = await self._held.write(lambda: self._store.record_success(hold, attempt, output))
         self._held.note(receipt)
         self._outputs[attempt.step_id] = output
-        self._attempts[attempt.step_id][-1] = replace(attempt, status=records.StepStatus.SUCCEEDED)
+        del self._attempts[attempt.step_id]  # of which nothing more is asked
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step_type=step.step_type)
 
     async def _fail(self, kind: str, attempt: StepAttempt, failed: records.Failed) -> None:
@@ -286,8 +286,9 @@ class Advance:
             raise Stopped
 
     def _publish(self, kind: RunUpdateType, attempt: StepAttempt, **more: Any) -> None:
-        of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}
-        self._live.publish(attempt.run_id, kind, self._store.clock.now(), **of)
+        if self._live.readers:
+            of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}
+            self._live.publish(attempt.run_id, kind, self._store.clock.now(), **of)
 
 
 async def attempt_call(
@@ -303,8 +304,11 @@ async def attempt_call(
     ModelFailure after it has sent its mail. `is_safe`: any other exception leaves nothing in doubt.
     A cancelled task leaves as CancelledError: that is no failure of the call. Anything that no
     program should swallow, such as KeyboardInterrupt, leaves too."""
+    limit = asyncio.timeout(timeout_s)
     try:
-        async with asyncio.timeout(timeout_s) as limit:
+        if timeout_s is None:
+            return await call()
+        async with limit:
             return await call()
     except asserts as failure:
         text = str(getattr(failure, "code", "FAILED"))[:100]

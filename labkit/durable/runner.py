@@ -250,5 +250,6 @@ class Runner:
             self._live.pop(run_id, None)
 
     def _publish_status(self, live: Broadcast, run: RunRecord) -> None:
-        changed = RunUpdateType.STATUS_CHANGED
-        live.publish(run.run_id, changed, self.store.clock.now(), status=run.status)
+        if live.readers:
+            changed = RunUpdateType.STATUS_CHANGED
+            live.publish(run.run_id, changed, self.store.clock.now(), status=run.status)
