@@ -48,11 +48,9 @@ class Held:
     async def require(self) -> None:
         """Raises LeaseNotHeldError once it has expired or a renewal was refused. Renews what is
         due: calls that block the loop, each a short one, leave no other time for it."""
-        now = self._clock.now()
-        if not self._refused and now >= self._renew_at:
+        if not self._refused and self._clock.now() >= self._renew_at:
             await self._renew()
-            now = self._clock.now()
-        if self._refused or now >= self.expires_at:
+        if self._refused or self._clock.now() >= self.expires_at:
             why = f"run {self.hold.run_id}: the lease of epoch {self.hold.epoch} is over; resume it"
             raise errors.LeaseNotHeldError(why, self.owner, self.expires_at) from self._refused
 
@@ -61,9 +59,7 @@ class Held:
 
     async def renewing(self, call: Awaitable[Result]) -> Result:
         """Awaits it, and renews meanwhile at each third of the time to live, until one is refused.
-
-        The renewal is a task that begins in the next turn of the loop: where the call ends before,
-        there is none."""
+        The task for that begins in the next turn of the loop: a call that ends before has none."""
         tasks: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         begin = loop.call_soon(lambda: tasks.append(loop.create_task(self._renew_for_ever())))
