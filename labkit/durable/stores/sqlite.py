@@ -24,7 +24,7 @@ __all__ = ["InMemoryRunStore", "SQLiteRunStore"]
 
 
 CANARY = "labkit"
-GUARDED = """run_id, status, waiting_step_id, version, lease_owner, lease_epoch, lease_expires_at,
+GUARDED = """lease_owner, version, lease_epoch, run_id, lease_expires_at, status, waiting_step_id,
     cancel_requested_at"""
 RUNNING = records.StepStatus.RUNNING
 FREE = "lease_owner = NULL, lease_expires_at = 0"  # the lease, given back
