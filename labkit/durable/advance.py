@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 from labkit.durable import errors, model, records, recovery, tools
 from labkit.durable.context import ContextItem, ContextRequest
 from labkit.durable.definition import AgentDefinition, DefinitionRegistry
+from labkit.durable.errors import FailureClassification
 from labkit.durable.lease import Held, Result
 from labkit.durable.plain import dump, load
-from labkit.durable.records import Change, NewStep, RunStatus, StepAttempt, StepType
+from labkit.durable.records import Change, Failed, NewStep, RunStatus, StepAttempt, StepType
 from labkit.durable.recovery import Last, Next, change_for, decide, kind_of, last_of
 from labkit.durable.snapshot import ModelPurpose
 from labkit.durable.store import RunStore
@@ -88,7 +89,7 @@ class Advance:
         code = recovery.UNCONFIRMED[step.step_type]
         found = decide(kind, Last.CRASHED, attempt.number, self._snapshot)
         why = "cut off: its outcome is unknown and its effect may exist"
-        failed = records.Failed(errors.FailureClassification.UNCERTAIN, code, why)
+        failed = Failed(FailureClassification.UNCERTAIN, code, why)
         change = change_for(found, kind, step.step_id, code)
         await self._store_failure(attempt, failed, change, True)
 
@@ -174,9 +175,8 @@ class Advance:
                 self._publish(RunUpdateType.MODEL_DELTA, of, content=part.content)
                 await asyncio.sleep(0)  # whoever watches sees it now
             else:
-                raise model.violation(
-                    f"a {type(part).__name__} in the stream; it takes ModelDeltas"
-                )
+                kind = type(part).__name__
+                raise model.violation(f"a {kind} in the stream; it takes ModelDeltas")
         return response
 
     async def _use_tool(
@@ -188,8 +188,7 @@ class Advance:
             assert tool
             of = {name: getattr(attempt, name) for name in ("run_id", "step_id", "attempt_id")}
             key = f"{attempt.run_id}:{attempt.step_id}"
-            request = tools.ToolRequest(**vars(call), **of, idempotency_key=key)
-            outcome = await tool.invoke(request)
+            outcome = await tool.invoke(tools.ToolRequest(**vars(call), **of, idempotency_key=key))
             return dump(tools.require_outcome(outcome, call))
 
         effect, timeout_s = (declared.effect, declared.timeout_s) if declared else (None, None)
@@ -214,8 +213,8 @@ class Advance:
             if change := change_for(found, kind, step_id, code):
                 await self._change(change)
             if found is Next.RETRY and (policy := self._snapshot.retry_policy) and policy.delay:
-                async with self._held.renewing():
-                    await self._store.clock.sleep_until(self._store.clock.now() + policy.delay)
+                clock = self._store.clock
+                await self._held.renewing(clock.sleep_until(clock.now() + policy.delay))
             await self._safe_point()
             if not is_callable:
                 await self._change(DEFINITION_GONE)
@@ -227,9 +226,8 @@ class Advance:
         await asyncio.sleep(0)  # with many runs in one loop, renewals get their turn
         await self._held.require()
         budget = self._snapshot.model_execution_budget.of(step.purpose) if step.purpose else None
-        attempt, receipt = await self._held.write(
-            lambda: self._store.begin_attempt(self._held.hold, step, budget)
-        )
+        store, hold = self._store, self._held.hold
+        attempt, receipt = await self._held.write(lambda: store.begin_attempt(hold, step, budget))
         self._held.note(receipt)
         if attempt is None:
             await self._safe_point()
@@ -245,11 +243,9 @@ class Advance:
             await asyncio.sleep(0)  # whoever watches may take long, and the lease may end meanwhile
         await self._held.require()
         is_safe = kind not in (tools.ToolEffect.NON_IDEMPOTENT, recovery.UNDECLARED)
-        async with self._held.renewing():  # a busy store outside a call must find an end
-            ended = await attempt_call(
-                lambda: work.call(attempt), work.timeout_s, asserts=work.asserts, is_safe=is_safe
-            )
-        if isinstance(ended, records.Failed):
+        call = attempt_call(work, attempt, is_safe=is_safe)
+        ended = await self._held.renewing(call)  # a busy store outside a call must find an end
+        if isinstance(ended, Failed):
             await self._fail(kind, attempt, ended)
         else:
             await self._succeed(work.step, attempt, ended)
@@ -259,23 +255,22 @@ class Advance:
         receipt = await self._held.write(lambda: self._store.record_success(hold, attempt, output))
         self._held.note(receipt)
         self._outputs[attempt.step_id] = output
-        self._attempts[attempt.step_id][-1] = replace(attempt, status=records.StepStatus.SUCCEEDED)
+        del self._attempts[attempt.step_id]  # of which nothing more is asked
         self._publish(RunUpdateType.STEP_COMPLETED, attempt, step_type=step.step_type)
 
-    async def _fail(self, kind: str, attempt: StepAttempt, failed: records.Failed) -> None:
-        is_unsure = failed.classification is errors.FailureClassification.UNCERTAIN
+    async def _fail(self, kind: str, attempt: StepAttempt, failed: Failed) -> None:
+        is_unsure = failed.classification is FailureClassification.UNCERTAIN
         last = Last.TIMED_OUT if is_unsure else Last(failed.classification.value)
         found = decide(kind, last, attempt.number, self._snapshot)
         change = change_for(found, kind, attempt.step_id, failed.code)
         await self._store_failure(attempt, failed, change, False)
 
     async def _store_failure(
-        self, attempt: StepAttempt, failed: records.Failed, change: Change | None, recovered: bool
+        self, attempt: StepAttempt, failed: Failed, change: Change | None, recovered: bool
     ) -> None:
+        store, hold = self._store, self._held.hold
         receipt = await self._held.write(
-            lambda: self._store.record_failure(
-                self._held.hold, attempt, failed, change=change, recovered=recovered
-            )
+            lambda: store.record_failure(hold, attempt, failed, change=change, recovered=recovered)
         )
         self._held.note(receipt)
         kind, code = failed.classification, failed.code
@@ -287,33 +282,30 @@ class Advance:
 
     def _publish(self, kind: RunUpdateType, attempt: StepAttempt, **more: Any) -> None:
         of = {"step_id": attempt.step_id, "attempt_id": attempt.attempt_id, **more}
-        self._live.publish(attempt.run_id, kind, self._store.clock.now(), **of)
+        self._live.publish(kind, self._store.clock, run_id=attempt.run_id, **of)
 
 
-async def attempt_call(
-    call: Callable[[], Awaitable[Result]],
-    timeout_s: float | None,
-    *,
-    asserts: type[errors.StepFailure],
-    is_safe: bool,
-) -> Result | records.Failed:
+async def attempt_call(work: _Work, attempt: StepAttempt, *, is_safe: bool) -> str | Failed:
     """The result, or how it failed.
 
-    Only `asserts` says what happened outside: a tool that asks a model in its turn may meet a
+    Only `work.asserts` says what happened outside: a tool that asks a model in its turn may meet a
     ModelFailure after it has sent its mail. `is_safe`: any other exception leaves nothing in doubt.
     A cancelled task leaves as CancelledError: that is no failure of the call. Anything that no
     program should swallow, such as KeyboardInterrupt, leaves too."""
+    limit = asyncio.timeout(work.timeout_s)
     try:
-        async with asyncio.timeout(timeout_s) as limit:
-            return await call()
-    except asserts as failure:
+        if work.timeout_s is None:
+            return await work.call(attempt)
+        async with limit:
+            return await work.call(attempt)
+    except work.asserts as failure:
         text = str(getattr(failure, "code", "FAILED"))[:100]
         code = text.encode("utf-8", "backslashreplace").decode()
-        return records.Failed(failure.classification, code, describe(failure))
+        return Failed(failure.classification, code, describe(failure))
     except TimeoutError as error:
         if limit.expired():
-            why = f"no answer within {timeout_s:g} s"
-            return records.Failed(errors.FailureClassification.UNCERTAIN, "TIMED_OUT", why)
+            why = f"no answer within {work.timeout_s:g} s"
+            return Failed(FailureClassification.UNCERTAIN, "TIMED_OUT", why)
         return _unexpected(error, is_safe)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
@@ -324,10 +316,6 @@ async def attempt_call(
         return _unexpected(error, is_safe)
 
 
-def _unexpected(error: BaseException, is_safe: bool) -> records.Failed:
-    kind = (
-        errors.FailureClassification.PERMANENT
-        if is_safe
-        else errors.FailureClassification.UNCERTAIN
-    )
-    return records.Failed(kind, "UNCLASSIFIED_FAILURE", describe(error))
+def _unexpected(error: BaseException, is_safe: bool) -> Failed:
+    kind = FailureClassification.PERMANENT if is_safe else FailureClassification.UNCERTAIN
+    return Failed(kind, "UNCLASSIFIED_FAILURE", describe(error))

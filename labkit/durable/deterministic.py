@@ -12,7 +12,6 @@ from labkit.durable import model
 from labkit.durable.context import ContextItem, ContextProvider, ContextRequest
 from labkit.durable.model import ModelAdapter, ModelDelta, ModelRequest, ModelResponse
 from labkit.durable.tools import Tool, ToolCall, ToolEffect, ToolOutcome, ToolRequest
-from labkit.errors import ensure
 
 __all__ = [
     "DeterministicContextProvider", "DeterministicModelAdapter",
@@ -62,21 +61,19 @@ class DeterministicTool(Tool):
         **more: Any,
     ) -> None:
         super().__init__(name=name, effect=effect, **more)
-        self._handler = handler
+        self._handler, self._is_async = handler, inspect.iscoroutinefunction(handler)
 
     async def invoke(self, request: ToolRequest) -> ToolOutcome:
-        if inspect.iscoroutinefunction(self._handler):
+        if self._is_async:
             result = await self._handler(request)
         else:
             result = await asyncio.to_thread(self._in_thread, request)
         result = await result if inspect.isawaitable(result) else result
         if isinstance(result, ToolOutcome):
             return result
-        kind = type(result).__name__
-        no_text = TypeError(
-            f"the handler of {self.name} returned a {kind}, no text, no ToolOutcome"
-        )
-        ensure(isinstance(result, str), no_text)
+        if not isinstance(result, str):
+            what = f"a {type(result).__name__}, no text, no ToolOutcome"
+            raise TypeError(f"the handler of {self.name} returned {what}")
         to = {"call_id": request.call_id, "tool_name": request.tool_name}
         return ToolOutcome.success(**to, result=result)
 

@@ -10,7 +10,6 @@ from labkit.durable.context import ContextItem
 from labkit.durable.errors import FailureClassification, ModelFailure
 from labkit.durable.records import ConversationMessage
 from labkit.durable.tools import ToolCall, ToolDeclaration, ToolOutcome
-from labkit.errors import ensure
 
 __all__ = [
     "ModelAdapter", "ModelDelta", "ModelRequest", "ModelResponse", "ModelTurn",
@@ -76,21 +75,24 @@ def violation(what: str) -> ModelFailure:
 
 def require_contract(response: Any, tools: Collection[str]) -> ModelResponse:
     """The response, if a run can go on from it. Raises ModelFailure, PERMANENT, if it cannot."""
-    kind = type(response).__name__
-    ensure(isinstance(response, ModelResponse), violation(f"a {kind} is no ModelResponse"))
+    what = f"a {type(response).__name__} is no ModelResponse"
+    _require(isinstance(response, ModelResponse), what)
     content, calls = response.content, response.tool_calls
     is_text = isinstance(content, str) or (content is None and calls)
-    ensure(is_text, violation("the response has neither a text nor tool calls"))
+    _require(is_text, "the response has neither a text nor tool calls")
     ids = {call.call_id for call in calls}
-    ensure(len(ids) == len(calls) and all(ids), violation("a call id is blank, or given twice"))
+    _require(len(ids) == len(calls) and all(ids), "a call id is blank, or given twice")
     for call in calls:
         there = ", ".join(tools) or "none"
-        ensure(
-            call.tool_name in tools, violation(f"no tool {call.tool_name!r:.60}; there: {there}")
-        )
+        _require(call.tool_name in tools, f"no tool {call.tool_name!r:.60}; there: {there}")
         why = f"the arguments of {call.tool_name} are no JSON object"
-        ensure(_is_object(call.arguments), violation(why))
+        _require(_is_object(call.arguments), why)
     return response  # type: ignore[no-any-return]
+
+
+def _require(holds: object, what: str) -> None:  # `ensure` would have each error made beforehand
+    if not holds:
+        raise violation(what)
 
 
 def _is_object(text: str) -> bool:

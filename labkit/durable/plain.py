@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from labkit.durable.errors import RunStoreIntegrityError
 
-__all__ = ["build", "damage", "dump", "load"]
+__all__ = ["build", "damage", "dump", "load", "reader"]
 
 
 def dump(value: Any) -> str:
@@ -19,10 +19,10 @@ def dump(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return vars(value) if is_dataclass(value) else dict(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if is_dataclass(value) or isinstance(value, Mapping):
-        return dict(value if isinstance(value, Mapping) else vars(value))
     raise TypeError(f"{value!r:.60} is a {type(value).__name__}, which JSON cannot keep")
 
 
@@ -52,19 +52,19 @@ damage = _Damage()
 def build(kind: Any, data: Any) -> Any:
     """What was dumped: a record of `kind`, whose tuples, enums and times are such again. Raises
     TypeError, ValueError, KeyError or AttributeError for data of another form."""
-    read = _reader(kind)
+    read = reader(kind)
     return data if data is None or read is None else read(data)
 
 
 @cache  # an annotation is looked at once, for it takes longer than reading a value
-def _reader(kind: Any) -> Callable[[Any], Any] | None:
+def reader(kind: Any) -> Callable[[Any], Any] | None:
     """What makes a value of this annotation of JSON; None where JSON has it already."""
     args = get_args(kind)
     if get_origin(kind) is tuple:
-        read = _reader(args[0])
+        read = reader(args[0])
         return (lambda data: tuple(map(read, data))) if read else tuple
     if args and args[-1] is type(None):
-        return _reader(args[0])
+        return reader(args[0])
     if is_dataclass(kind):
         return _record_reader(kind)
     if kind is datetime:
@@ -76,7 +76,7 @@ def _reader(kind: Any) -> Callable[[Any], Any] | None:
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:
     hints = get_type_hints(kind)
-    readers = [(name, read) for name, hint in hints.items() if (read := _reader(hint))]
+    readers = [(name, read) for name, hint in hints.items() if (read := reader(hint))]
 
     def record(data: Any) -> Any:
         values = {name: value for name, value in data.items() if name in hints}

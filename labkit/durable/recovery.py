@@ -47,11 +47,12 @@ TABLE: dict[str, tuple[Next, ...]] = {
     "NON_IDEMPOTENT": (Next.CALL, Next.REUSE, Next.WAIT, Next.WAIT, Next.RETRY, Next.FAIL),
     UNDECLARED: (Next.FAIL, Next.REUSE, Next.WAIT, Next.WAIT, Next.FAIL, Next.FAIL),
 }
+_ROWS = {kind: dict(zip(Last, row, strict=True)) for kind, row in TABLE.items()}
 
 
 def decide(kind: str, last: Last | None, used: int, snapshot: DefinitionSnapshot) -> Next:
     """`used` attempts are stored for the step, of which `last` is the end of the newest."""
-    row = dict(zip(Last, TABLE.get(kind, ()), strict=False))
+    row = _ROWS.get(kind, {})
     found = row.get(last, Next.FAIL) if last else Next.FAIL
     if found is Next.RETRY and snapshot.retry_policy is None:
         return Next.FAIL
@@ -87,10 +88,8 @@ def last_of(attempts: Sequence[records.StepAttempt], has_checkpoint: bool) -> La
 def change_for(found: Next, kind: str, step_id: str, code: str | None) -> records.Change | None:
     """The transition that is written together with the attempt's end; None: the run goes on."""
     if found is Next.WAIT:
-        reason = records.REASON_UNCERTAIN_NON_IDEMPOTENT
-        return records.Change(
-            records.RunStatus.WAITING, waiting_reason=reason, waiting_step_id=step_id
-        )
+        waits, reason = records.RunStatus.WAITING, records.REASON_UNCERTAIN_NON_IDEMPOTENT
+        return records.Change(waits, waiting_reason=reason, waiting_step_id=step_id)
     if found is Next.FAIL:
         failed = FROZEN_TOOL_DECLARATION_UNAVAILABLE if kind == UNDECLARED else code
         return records.Change(records.RunStatus.FAILED, error_code=failed)

@@ -92,7 +92,8 @@ class Runner:
         ensure(run_id is None or (isinstance(run_id, str) and run_id.strip()), blank)
         ensure(isinstance(input, str), BadInput(f"the input is no text: {type(input).__name__}"))
         try:
-            told = build(tuple[records.ConversationMessage, ...], json.loads(dump(list(history))))
+            made = json.loads(dump(list(history))) if history != () else []
+            told = build(tuple[records.ConversationMessage, ...], made)
         except (TypeError, ValueError, AttributeError) as error:
             raise BadInput(f"the history is no list of ConversationMessage: {error}") from error
         definition = self.registry.resolve(definition_id, version)
@@ -212,7 +213,7 @@ class Runner:
         try:
             await advance.run(self.registry)
         except Stopped:
-            ended = await self.store.get_run(run.run_id)
+            ended = await self.store.get_run(run.run_id, run)
         except BaseException:
             await self._let_go(advance, held)
             raise
@@ -250,5 +251,5 @@ class Runner:
             self._live.pop(run_id, None)
 
     def _publish_status(self, live: Broadcast, run: RunRecord) -> None:
-        changed = RunUpdateType.STATUS_CHANGED
-        live.publish(run.run_id, changed, self.store.clock.now(), status=run.status)
+        of = {"run_id": run.run_id, "status": run.status}
+        live.publish(RunUpdateType.STATUS_CHANGED, self.store.clock, **of)

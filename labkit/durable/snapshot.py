@@ -27,12 +27,8 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         counts = type(self.max_attempts) is int and 1 <= self.max_attempts < 1 << 31
         lasts = isinstance(self.delay, timedelta) and timedelta(0) <= self.delay <= timedelta(366)
-        ensure(
-            counts and lasts,
-            DefinitionError(
-                "RetryPolicy: max_attempts from 1 on, delay a timedelta of 0 to 366 days"
-            ),
-        )
+        why = "RetryPolicy: max_attempts from 1 on, delay a timedelta of 0 to 366 days"
+        ensure(counts and lasts, DefinitionError(why))
 
 
 @dataclass(frozen=True)

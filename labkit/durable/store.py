@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from labkit.durable import records
 from labkit.durable.clocks import Clock
-from labkit.durable.records import Change, Claim, Hold, Receipt, StepAttempt
+from labkit.durable.records import Change, Claim, Hold, Receipt, RunRecord, StepAttempt
 from labkit.durable.resolution import RunResolution
 
 __all__ = ["RunStore"]
@@ -19,12 +19,12 @@ __all__ = ["RunStore"]
 class RunStore(Protocol):
     clock: Clock
 
-    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
+    async def create_run(self, run: RunRecord) -> RunRecord:
         """Stores it, or returns the one that is stored under its id from an equal request.
         Raises DuplicateRunError for an id that belongs to another one."""
 
-    async def get_run(self, run_id: str) -> records.RunRecord:
-        """Raises RunNotFoundError."""
+    async def get_run(self, run_id: str, known: RunRecord | None = None) -> RunRecord:
+        """Raises RunNotFoundError. What never changes is taken from a `known` record of it."""
 
     async def summarise_run(self, run_id: str) -> records.RunSummary:
         """Its metadata alone. Raises RunNotFoundError."""

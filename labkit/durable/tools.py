@@ -96,6 +96,9 @@ class ToolDeclaration:
     timeout_s: float | None = None
 
 
+_DECLARED = [field.name for field in fields(ToolDeclaration)]
+
+
 class Tool(ABC):
     """A subclass says what it does in `invoke`. A tool that declares no effect may not be repeated.
 
@@ -118,6 +121,4 @@ class Tool(ABC):
     async def invoke(self, request: ToolRequest) -> ToolOutcome: ...
 
     def declaration(self) -> ToolDeclaration:
-        return ToolDeclaration(
-            **{field.name: getattr(self, field.name) for field in fields(ToolDeclaration)}
-        )
+        return ToolDeclaration(**{name: getattr(self, name) for name in _DECLARED})

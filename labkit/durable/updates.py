@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from labkit.durable.clocks import Clock
 from labkit.durable.records import StepType
 
 __all__ = ["Broadcast", "RunUpdate", "RunUpdateType"]
@@ -42,9 +43,9 @@ class Broadcast:
         self.is_on = False
         self.readers: list[asyncio.Queue[RunUpdate | None]] = []
 
-    def publish(self, run_id: str, kind: RunUpdateType, now: datetime, **more: Any) -> None:
+    def publish(self, kind: RunUpdateType, clock: Clock, **of: Any) -> None:
         for reader in self.readers:
-            reader.put_nowait(RunUpdate(run_id=run_id, update_type=kind, created_at=now, **more))
+            reader.put_nowait(RunUpdate(update_type=kind, created_at=clock.now(), **of))
 
     def close(self) -> None:
         self.is_on = False

@@ -26,7 +26,7 @@ CONTROLS = {"never waits", "always waits"}
 SAME = Mutant("same", "nothing", 1, "labkit/crashpoints.py", "import re\n", "import re \n", "calls")
 FALLS_OVER = Mutant(
     "falls over", "an error", 2, "labkit/durable/recovery.py",
-    "row = dict(zip(Last", "assert last is not Last.CRASHED; row = dict(zip(Last", "calls",
+    "row = _ROWS", "assert last is not Last.CRASHED; row = _ROWS", "calls",
 )  # fmt: skip
 BLUNT = Mutant(
     "blunt", "no kill", 1, "labkit/crashpoints.py", "os.kill(os.getpid(), signal.SIGKILL)", "pass",

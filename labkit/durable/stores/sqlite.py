@@ -6,24 +6,28 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from labkit.database import Database, Row, connect, look
 from labkit.durable import errors, records
 from labkit.durable.clocks import Clock, SystemClock
 from labkit.durable.codec import PayloadCodec, PlaintextPayloadCodec
 from labkit.durable.plain import build
-from labkit.durable.records import Change, Claim, Hold, Receipt, RunStatus, StepAttempt
+from labkit.durable.records import Change, Claim, Hold, Receipt, RunRecord, RunStatus, StepAttempt
 from labkit.durable.resolution import RunResolution, outcome_of, require_resolvable
 from labkit.durable.stores import schema as tables
-from labkit.durable.stores.rows import METADATA, Rows
+from labkit.durable.stores.rows import METADATA, RUN, Rows, columns
 from labkit.errors import BadInput, StorageBusy, StorageFault
 from labkit.jsonvalues import ENCODE
 
 __all__ = ["InMemoryRunStore", "SQLiteRunStore"]
 
-_Record = TypeVar("_Record")
+
 CANARY = "labkit"
+GUARDED = """lease_owner, version, lease_epoch, run_id, lease_expires_at, status, waiting_step_id,
+    cancel_requested_at"""
+RUNNING = records.StepStatus.RUNNING
+FREE = "lease_owner = NULL, lease_expires_at = 0"  # the lease, given back
 BUSY_MS = 100  # the runner waits on by itself, without blocking the other runs of its loop
 _ENDS = {RunStatus.WAITING: "run_waiting", RunStatus.SUCCEEDED: "task_done"}  # else task_STATUS
 
@@ -92,20 +96,25 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
 
     @contextmanager
     def _faults(self, kind: type[errors.StoreError] = errors.StoreError) -> Iterator[None]:
-        """What the storage cannot do leaves as one of this system's errors, with its cause."""
         try:
             yield
-        except StorageBusy as error:
+        except BaseException as error:
+            self._explain(error, kind)
+            raise
+
+    def _explain(self, error: BaseException, kind: Any = errors.StoreError) -> None:
+        """What the storage cannot do leaves as one of this system's errors, with its cause."""
+        if isinstance(error, StorageBusy):
             raise errors.StoreBusyError(str(error)) from error
-        except StorageFault as error:
+        if isinstance(error, StorageFault):
             self._recover_from_fault()
             name = getattr(error.__cause__, "sqlite_errorname", "")
             damaged = name in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
             raise (errors.RunStoreIntegrityError if damaged else kind)(str(error)) from error
-        except sqlite3.ProgrammingError as error:
+        if isinstance(error, sqlite3.ProgrammingError):
             hint = "; make one store for each thread" if "thread" in str(error) else ""
             raise errors.StoreError(f"{self._path}: {error}{hint}") from error
-        except (UnicodeEncodeError, OverflowError) as error:
+        if isinstance(error, (UnicodeEncodeError, OverflowError)):
             raise BadInput(f"an id, a name or a number that cannot be stored: {error}") from error
 
     def _recover_from_fault(self) -> None:
@@ -114,13 +123,16 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     @contextmanager
     def _writing(self) -> Iterator[datetime]:
         """One transaction, and the moment at which it stands."""
-        with self._faults():
+        try:  # not `with self._faults()`: a generator less
             self._db.tool_ran = True  # a handler of this process may have touched the files
             with self._db.transaction():
                 yield self.clock.now()
+        except BaseException as error:
+            self._explain(error)
+            raise
 
-    def _find(self, run_id: str, version: int | None = None, columns: str = METADATA) -> Row:
-        for run in self._db.rows(f"SELECT {columns} FROM runs WHERE run_id = ?", run_id):
+    def _find(self, run_id: str, version: int | None = None, what: str = GUARDED) -> Row:
+        for run in self._db.rows(f"SELECT {what} FROM runs WHERE run_id = ?", run_id):
             if version not in (None, run["version"]):
                 why = f"run {run_id} is at version {run['version']}, not {version}; read it again"
                 raise errors.StaleRunVersionError(why)
@@ -146,23 +158,27 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         who = f"{owner} holds it until {until.isoformat()}" if until else "nobody holds it"
         return errors.LeaseNotHeldError(f"run {run['run_id']}: {why}; {who}", owner, until)
 
-    def _event(self, now: datetime, run: Row, kind: str, *of: Any, **data: Any) -> None:
+    def _event(self, now: datetime, run: Any, kind: str, *of: Any, **data: Any) -> None:
         """The journal's entry of a change, in its transaction. `of`: step id, attempt number."""
         owner = run["lease_owner"] and f"{run['lease_owner']}#{run['lease_epoch']}"
         owner = None if kind == "cancel_requested" else owner  # written by anybody
         idx = "SELECT idx FROM steps WHERE run_id = ?2 AND step_id = ?5"
         sql = f"INSERT INTO events VALUES (NULL, ?1, ?2, ?3, ?4, ({idx}), ?5, ?6, ?7)"
-        told = ENCODE({name: value for name, value in data.items() if value is not None})
+        told = {name: value for name, value in data.items() if value is not None}
         place = (run["run_id"], owner, kind, *(*of, None, None)[:2])
-        self._db.execute(sql, now.timestamp(), *place, told)
+        self._db.execute(sql, now.timestamp(), *place, ENCODE(told) if told else "{}")
 
-    async def get_run(self, run_id: str) -> records.RunRecord:
+    async def get_run(self, run_id: str, known: RunRecord | None = None) -> RunRecord:
         with self._faults():
-            return self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
+            if known is None:
+                return self._rows.read(RunRecord, self._find(run_id, what=RUN))
+            row = self._find(run_id, what=f"{METADATA}, output")
+            new, output = self._rows.read(records.RunSummary, row), self._rows.open(row["output"])
+            return RunRecord(**{**vars(known), **vars(new), "output": output})
 
     async def summarise_run(self, run_id: str) -> records.RunSummary:
         with self._faults():
-            return self._rows.read(records.RunSummary, self._find(run_id))
+            return self._rows.read(records.RunSummary, self._find(run_id, what=METADATA))
 
     async def inspect_run(self, run_id: str) -> records.RunInspection:
         with self._faults():
@@ -175,19 +191,17 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
                     db.execute("ROLLBACK")
 
     def _inspect(self, run_id: str) -> records.RunInspection:
-        def read(kind: type[_Record], table: str, order: str) -> list[_Record]:
-            sql = f"SELECT * FROM {table} WHERE run_id = ?1 ORDER BY {order}"
+        def read(kind: Any, table: str, order: str) -> list[Any]:
+            sql = f"SELECT {columns(kind)} FROM {table} WHERE run_id = ?1 ORDER BY {order}"
             return [self._rows.read(kind, row) for row in self._db.rows(sql, run_id)]
 
-        run = self._rows.read(records.RunRecord, self._find(run_id, columns="*"))
+        run = self._rows.read(RunRecord, self._find(run_id, what=RUN))
+        steps = read(records.StepRecord, "steps", "idx")
         tried = "attempts JOIN (SELECT step_id, idx FROM steps WHERE run_id = ?1) USING (step_id)"
-        return records.RunInspection(
-            run,
-            read(records.StepRecord, "steps", "idx"),
-            read(StepAttempt, tried, "idx, number"),
-            read(records.StepCheckpoint, "checkpoints", "idx"),
-            read(records.ResolutionRecord, "resolutions", "version"),
-        )
+        attempts = read(StepAttempt, tried, "idx, number") if steps else []
+        checkpoints = read(records.StepCheckpoint, "checkpoints", "idx") if steps else []
+        resolutions = read(records.ResolutionRecord, "resolutions", "version")
+        return records.RunInspection(run, steps, attempts, checkpoints, resolutions)
 
     async def list_runs(self, wanted: records.RunFilter) -> list[records.RunSummary]:
         where: dict[str, Any] = {}
@@ -201,7 +215,7 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             where["status = 'RUNNING' AND lease_expires_at <= ?"] = self.clock.now().timestamp()
         with self._faults():
             if wanted.after is not None:
-                where["seq > ?"] = self._find(wanted.after, columns="*")["seq"]
+                where["seq > ?"] = self._find(wanted.after, what="seq, version")["seq"]
             sql = f"SELECT {METADATA} FROM runs {index} WHERE {' AND '.join(where) or 'TRUE'}"
             found = self._db.rows(f"{sql} ORDER BY seq LIMIT ?", *where.values(), wanted.limit)
             return [self._rows.read(records.RunSummary, row) for row in found]
@@ -214,21 +228,24 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         with self._faults():
             return [dict(row) for row in self._db.rows(sql, *values, after)]
 
-    async def create_run(self, run: records.RunRecord) -> records.RunRecord:
+    async def create_run(self, run: RunRecord) -> RunRecord:
         with self._writing() as now:
-            for row in self._db.rows("SELECT * FROM runs WHERE run_id = ?", run.run_id):
-                stored = self._rows.read(records.RunRecord, row)
+            for row in self._db.rows(f"SELECT {RUN} FROM runs WHERE run_id = ?", run.run_id):
+                stored = self._rows.read(RunRecord, row)
                 for name in ("definition_id", "definition_version", "input", "history"):
                     if getattr(stored, name) != getattr(run, name):
                         why = f"run {run.run_id} has another {name}; use another id"
                         raise errors.DuplicateRunError(why)
                 return stored
-            values = self._rows.new_run(run)
-            sql = f"INSERT INTO runs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
-            self._db.execute(sql, *values.values())
-            definition, version = run.definition_id, run.definition_version
-            created = self._find(run.run_id)
-            self._event(now, created, "task_created", definition=definition, version=version)
+            sql = """INSERT INTO runs (run_id, definition_id, definition_version, status, version,
+                created_at, updated_at, input, history, snapshot)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+            of = (run.definition_id, run.definition_version)
+            times = (run.created_at.timestamp(), run.updated_at.timestamp())
+            payloads = map(self._rows.seal, (run.input, run.history, run.snapshot))
+            self._db.execute(sql, run.run_id, *of, run.status.value, run.version, *times, *payloads)
+            created = {"run_id": run.run_id, "lease_owner": None}
+            self._event(now, created, "task_created", definition=of[0], version=of[1])
         return run
 
     async def acquire_lease(
@@ -247,9 +264,9 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         if self._is_leased(run, now):
             raise self._not_held(run, "it is being advanced")
         sql = """UPDATE runs SET lease_owner = ?, lease_epoch = lease_epoch + 1,
-            lease_expires_at = ? WHERE run_id = ?"""
-        self._db.execute(sql, claim.owner, (now + claim.ttl).timestamp(), claim.run_id)
-        run = self._find(claim.run_id)
+            lease_expires_at = ? WHERE run_id = ? RETURNING """
+        until = (now + claim.ttl).timestamp()
+        [run] = self._db.rows(sql + GUARDED, claim.owner, until, claim.run_id)
         self._event(now, run, "run_started", epoch=run["lease_epoch"])
         return run
 
@@ -258,18 +275,14 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
             self._held(hold, now)
             sql = "UPDATE runs SET lease_expires_at = ? WHERE run_id = ?"
             self._db.execute(sql, (now + ttl).timestamp(), hold.run_id)
-            return self._rows.read(records.RunSummary, self._find(hold.run_id))
+            return self._rows.read(records.RunSummary, self._find(hold.run_id, what=METADATA))
 
     async def release_lease(self, hold: Hold) -> None:
         with self._writing():
             run = self._find(hold.run_id)
             if run["lease_epoch"] != hold.epoch:
                 raise self._not_held(run, f"epoch {hold.epoch} is over")
-            self._release(hold.run_id)
-
-    def _release(self, run_id: str) -> None:
-        sql = "UPDATE runs SET lease_owner = NULL, lease_expires_at = 0 WHERE run_id = ?"
-        self._db.execute(sql, run_id)
+            self._db.execute(f"UPDATE runs SET {FREE} WHERE run_id = ?", hold.run_id)
 
     async def change_run(self, hold: Hold, change: Change) -> Receipt:
         with self._writing() as now:
@@ -283,15 +296,16 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
         requested = run["cancel_requested_at"] is not None
         if requested and by_cancel and change.to in (RunStatus.SUCCEEDED, RunStatus.FAILED):
             change = Change(RunStatus.CANCELLED)
+        is_over = change.to is not RunStatus.RUNNING
         sql = """UPDATE runs SET version = version + 1, status = ?, output = ?, waiting_reason = ?,
-            waiting_step_id = ?, error_code = ?, updated_at = ? WHERE run_id = ?"""
-        new = change._replace(output=self._rows.seal(change.output))
+            waiting_step_id = ?, error_code = ?, updated_at = ?"""
+        sql += f", {FREE} WHERE run_id = ?" if is_over else " WHERE run_id = ?"
+        new = (change.to.value, self._rows.seal(change.output), *change[2:])
         self._db.execute(sql, *new, now.timestamp(), run["run_id"])
-        if change.to is not RunStatus.RUNNING:
+        if is_over:
             kind = _ENDS.get(change.to, f"task_{change.to.lower()}")
             at, code = change.waiting_step_id, change.error_code
             self._event(now, run, kind, at, reason=change.waiting_reason, code=code)
-            self._release(run["run_id"])
         if change.to.is_terminal:
             sql = "UPDATE steps SET status = 'FAILED', error_code = ? WHERE run_id = ?"
             self._db.execute(f"{sql} AND status = 'RUNNING'", change.error_code, run["run_id"])
@@ -308,11 +322,6 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
                 raise errors.IllegalRunTransitionError(why)
             if receipt.cancel_requested or (budget and self._is_used_up(run, step, budget)):
                 return None, receipt
-            sql = """INSERT INTO steps SELECT ?, ?, count(*), ?, ?, ?, ?, ?, 'RUNNING', NULL, NULL,
-                ? FROM steps WHERE run_id = ? ON CONFLICT (run_id, step_id) DO NOTHING"""
-            call = self._rows.seal(step.call)
-            kept = (step.step_type, step.name, step.effect, call, step.purpose, now.timestamp())
-            self._db.execute(sql, hold.run_id, step.step_id, *kept, hold.run_id)
             return self._begin(now, run, step), receipt
 
     def _is_used_up(self, run: Row, step: records.NewStep, budget: tuple[int, int]) -> bool:
@@ -322,22 +331,27 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
 
     def _begin(self, now: datetime, run: Row, step: records.NewStep, **told: Any) -> StepAttempt:
         """The next attempt, RUNNING. The step must be: a checkpoint is never tried again."""
-        key = (run["run_id"], step.step_id)
-        sql = """INSERT INTO attempts
-                (run_id, step_id, number, attempt_id, status, model_purpose, created_at)
-            SELECT run_id, step_id, n, step_id || '#' || n, 'RUNNING', ?3, ?4 FROM steps,
-                (SELECT count(*) + 1 AS n FROM attempts WHERE run_id = ?1 AND step_id = ?2)
-            WHERE run_id = ?1 AND step_id = ?2 AND status = 'RUNNING'
-                AND NOT EXISTS (SELECT 1 FROM attempts WHERE run_id = ?1 AND status = 'RUNNING')
-            RETURNING *"""
-        new = [*self._db.rows(sql, *key, step.purpose, now.timestamp())]
-        if not new:
-            why = f"step {step.step_id} has its checkpoint or an open attempt: none follows"
+        key, at = (run["run_id"], step.step_id), now.timestamp()
+        sql = """SELECT (SELECT count(*) + 1 FROM attempts WHERE run_id = ?1 AND step_id = ?2),
+            EXISTS (SELECT 1 FROM attempts WHERE run_id = ?1 AND status = 'RUNNING'),
+            (SELECT status FROM steps WHERE run_id = ?1 AND step_id = ?2),
+            (SELECT count(*) FROM steps WHERE run_id = ?1)"""
+        [(number, is_open, status, idx)] = self._db.rows(sql, *key)
+        if is_open or status not in (None, "RUNNING"):
+            why = f"step {key[1]} has its checkpoint or an open attempt: none follows"
             raise errors.IllegalRunTransitionError(why)
-        attempt = self._rows.read(StepAttempt, new[0])
+        if status is None:
+            sql = "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'RUNNING', NULL, NULL, ?)"
+            call = self._rows.seal(step.call)
+            kept = (idx, step.step_type, step.name, step.effect, call, step.purpose, at)
+            self._db.execute(sql, *key, *kept)
+        of = {"run_id": key[0], "step_id": key[1], "number": number, "model_purpose": step.purpose}
+        new = StepAttempt(attempt_id=f"{key[1]}#{number}", status=RUNNING, created_at=now, **of)
+        sql = "INSERT INTO attempts VALUES (?,?,?,?, 'RUNNING', NULL, NULL, ?, ?, NULL, NULL, NULL)"
+        self._db.execute(sql, *key, number, new.attempt_id, step.purpose, at)
         told = {"type": step.step_type, "name": step.name, "effect": step.effect, **told}
-        self._event(now, run, "step_started", step.step_id, attempt.number, **told)
-        return attempt
+        self._event(now, run, "step_started", key[1], number, **told)
+        return new
 
     async def record_success(self, hold: Hold, attempt: StepAttempt, output: str) -> Receipt:
         with self._writing() as now:
@@ -390,7 +404,7 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
 
     async def resolve_run(self, claim: Claim, resolution: RunResolution) -> records.RunInspection:
         with self._writing() as now:
-            run, action = self._find(claim.run_id), resolution.action
+            run, action = self._find(claim.run_id, what=METADATA), resolution.action
             waiting = self._rows.read(records.RunSummary, run)
             require_resolvable(waiting, resolution, claim.expected_version)
             run = self._acquire(now, run, claim)
@@ -411,7 +425,8 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
     def _resolve_step(self, now: datetime, run: Row, said: RunResolution) -> None:
         self._move(now, run, Change(RunStatus.RUNNING))
         key = (run["run_id"], run["waiting_step_id"])
-        [row] = self._db.rows("SELECT * FROM steps WHERE run_id = ? AND step_id = ?", *key)
+        sql = f"SELECT {columns(records.StepRecord)} FROM steps WHERE run_id = ? AND step_id = ?"
+        [row] = self._db.rows(sql, *key)
         step = self._rows.read(records.StepRecord, row)
         new = records.NewStep(step.step_id, step.step_type, step.name, step.effect, step.call)
         if said.action is records.ResolutionAction.RETRY_STEP:
@@ -435,7 +450,7 @@ class SQLiteRunStore(AbstractContextManager["SQLiteRunStore"]):
                 WHERE run_id = ? AND cancel_requested_at IS NULL"""
             if self._db.execute(sql, actor, now.timestamp(), run_id):
                 self._event(now, run, "cancel_requested", actor=actor)
-            return self._rows.read(records.RunSummary, self._find(run_id))
+            return self._rows.read(records.RunSummary, self._find(run_id, what=METADATA))
 
     def _withdraw_cancel(self, run_id: str) -> None:
         sql = "UPDATE runs SET cancel_requested_at = NULL, cancel_requested_by = NULL"
