@@ -74,12 +74,14 @@ proof: $(MADE) lint controls
 
 # Processes of their own: Playwright's loop stays in the thread that runs the tests. What stands still
 # is looked at once; what works with live processes is tried three times, each with a fresh JupyterLab.
+PANELS = $(addprefix tests/browser/test_,instructor.py explorer.py matrix.py)
+
 browser: $(MADE)
 	@$(COMPILE)
-	@echo "make: every notebook in JupyterLab, light and dark"
-	@$(BROWSER) tests/browser/test_notebooks.py
+	@echo "make: every notebook in JupyterLab, light and dark; the controls of these tests"
+	@$(BROWSER) tests/browser $(addprefix --ignore=,$(PANELS))
 	@for time in first second third; do echo "make: the panels in JupyterLab, the $$time time"; \
-		$(BROWSER) --ignore=tests/browser/test_notebooks.py tests/browser || exit 1; done
+		$(BROWSER) $(PANELS) || exit 1; done
 
 check: lint test
 

@@ -60,6 +60,12 @@ FOCUS_CELL = """
   notebook.activeCell.node.focus();
 }
 """
+HAS_A_RING = """
+(element) => {
+  const {outlineStyle, outlineWidth} = getComputedStyle(element);
+  return outlineStyle !== 'none' && parseFloat(outlineWidth) >= 1;
+}
+"""
 RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()"
 CLOSE = """
 () => {
@@ -157,9 +163,10 @@ class LabPage:
         self.page.evaluate(CLOSE)
 
     def press_until(self, key: str, target: Locator, *, most: int = 120) -> None:
-        """Presses a key, as Tab, until `target` has the focus."""
+        """Presses a key, as Tab, until `target` has the focus, and is seen to have it."""
         for _ in range(most):
             if target.evaluate("(element) => element === document.activeElement"):
+                assert target.evaluate(HAS_A_RING), f"nothing shows that {target} has the focus"
                 return
             self.page.keyboard.press(key)
         raise AssertionError(f"{most} times {key} do not lead to {target}")

@@ -174,19 +174,19 @@ def test_a_query_is_answered_and_a_write_is_refused(lab: LabPage, tamper: Tamper
 
 
 CLICK_TO_ROWS = """
-([panel, events]) => {
+(panel) => {
   window.shownAfter = null;
   let clicked;
-  const isOpen = (event) => event.target.closest('.labkit-explorer-open');
-  const note = (event) => { if (isOpen(event)) clicked ??= event.timeStamp; };
-  panel.addEventListener('click', note, true);
-  const look = () => {
+  const button = panel.querySelector('.labkit-explorer-open');
+  button.addEventListener('click', (event) => { clicked = event.timeStamp; }, {once: true});
+  const observer = new MutationObserver(() => {
     const status = panel.querySelector('[role=status]').innerText;
     const rows = panel.querySelectorAll('.labkit-explorer-events option').length;
-    if (!clicked || window.shownAfter || !status.includes(events) || rows < 100) return;
-    requestAnimationFrame(() => { window.shownAfter ??= performance.now() - clicked; });
-  };
-  new MutationObserver(look).observe(panel, {childList: true, subtree: true});
+    if (!clicked || !status.includes('100,001 events') || rows < 100) return;
+    observer.disconnect();
+    requestAnimationFrame(() => { window.shownAfter = performance.now() - clicked; });
+  });
+  observer.observe(panel, {childList: true, subtree: true});
 }
 """
 
@@ -200,7 +200,7 @@ def test_a_hundred_thousand_events_open_within_two_seconds(
     took_ms = []
     for _ in range(3):
         panel.root.get_by_label("Path", exact=True).fill(str(many))
-        panel.root.evaluate(f"(panel) => ({CLICK_TO_ROWS})([panel, '100,001 events'])")
+        panel.root.evaluate(CLICK_TO_ROWS)
         panel.press("Open")
         shown = lab.page.wait_for_function("() => window.shownAfter", timeout=60_000)
         took_ms.append(float(shown.json_value()))
