@@ -115,6 +115,8 @@ class Matrix(Panel):
 
     def run(self) -> None:
         """Kills an agent at every place. Raises NotReady while trials are at work."""
+        if self.is_closed:  # a click that was under way
+            return
         if self.sweep and not self.sweep.is_over:
             self._refused = " Run all was refused: these trials are at work; press Stop, or wait."
             raise NotReady(self._refused.strip())

@@ -22,6 +22,7 @@ from labkit.journal.verdicts import judge_effects
 from labkit.lab import cells, verbs
 from labkit.lab.folder import Folder
 from labkit.lab.panels.explorer import Explorer
+from labkit.lab.panels.matrix import Matrix
 from labkit.lab.panels.parts import table
 from labkit.lab.process import Process
 from labkit.lab.runs import Trials
@@ -170,3 +171,11 @@ def test_a_durable_run_that_something_else_killed_has_not_held(
     monkeypatch.setattr(Trials, "call", killed_elsewhere)
     outcomes = list(cells.run("durable", places=cells.grid("durable")[-1:]))
     assert [(each.word, each.kind) for each in outcomes] == [("not killed", "unproved")]
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_closed_matrix_starts_nothing() -> None:
+    matrix = Matrix()
+    matrix.close()
+    matrix.attempt(matrix.run)
+    assert matrix.sweep is None
