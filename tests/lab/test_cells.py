@@ -163,6 +163,8 @@ def test_a_waiting_run_is_held_only_where_it_has_to_wait(monkeypatch: pytest.Mon
     assert found[0].why == "the run is WAITING, and should be SUCCEEDED"
     assert found[1].word == "broken: 10"
     assert found[1].why == "the run is SUCCEEDED, and should be WAITING"
+    # Its message is seen by the witness, and not only counted.
+    assert not any(verdict.verdict == NOT_JUDGED for verdict in found[1].verdicts)
 
 
 # Plans.

@@ -60,6 +60,13 @@ def test_nothing_in_a_nasty_journal_is_obeyed(nasty: Path) -> None:
     panel.close()
 
 
+def test_a_path_that_a_browser_would_turn_around_is_not_in_the_box(nasty: Path) -> None:
+    panel = Explorer(nasty.rename(nasty.with_name("a\u202egnp.db")))
+    assert is_fine(panel)
+    assert panel.path.value == ""
+    panel.close()
+
+
 def test_no_widget_holds_more_than_it_may(nasty: Path) -> None:
     panel = Explorer(nasty)
     visit(panel)

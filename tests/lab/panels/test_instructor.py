@@ -546,7 +546,9 @@ def test_text_from_files_is_text() -> None:
     (folder / "input" / "notes.txt").write_text("<script>alert(1)</script>\x07", encoding="utf-8")
     panel = Instructor("restart", name)
     die_at(panel, "after_effect:2")
-    click(panel, "create", "run")
+    click(panel, "create")
+    assert "&lt;img src=x" in panel.code.value
+    click(panel, "run")
     wait(panel)
     shown = "".join(each for each in everything(panel) if not each.startswith("Plan "))
     assert all("\u202e" not in label for label in panel.plan._options_labels)

@@ -8,13 +8,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ipywidgets import Button
 
 from labkit import lab
 from labkit.errors import UsageError
-from labkit.lab import panels, verbs
+from labkit.lab import cells, panels, verbs
 from labkit.lab.panels import matrix
 from labkit.lab.process import NotReady
 from tests.lab.test_runs import marked
@@ -258,6 +259,15 @@ def test_a_plan_with_a_hostile_name_is_text(begun: Path) -> None:
     panel.run_all.click()
     assert "&lt;img" in panel.code.value
     assert "<img src=x" not in panel.code.value
+
+
+def test_what_a_process_said_is_text(begun: Path) -> None:
+    panel = panels.Matrix()
+    why, folder = "<img src=x onerror=alert(1)>", verbs.current_folder()
+    outcome = cells.Outcome(0, cells.grid()[0], "not killed", "", why, "notes", folder)
+    panel.sweep = SimpleNamespace(outcomes=[outcome], close=lambda: None)  # type: ignore[assignment]
+    panel.cells[0].click()
+    assert "(&lt;img src=x onerror=alert(1)&gt;)" in panel.outcome.value
 
 
 def test_a_plan_that_was_deleted_is_missed_and_comes_back(begun: Path) -> None:
