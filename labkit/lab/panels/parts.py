@@ -508,8 +508,9 @@ tend();
 .labkit-panel .widget-toggle-button.mod-active { font-weight: 700;
   outline: 2px solid var(--jp-ui-font-color1); outline-offset: -3px; }
 .labkit-panel .labkit-failed::before { content: "Error: "; }
-.labkit-panel :focus-visible, .labkit-panel .widget-toggle-button.mod-active:focus-visible {
-  outline: 2px solid var(--jp-brand-color1); outline-offset: -1px; }
+.labkit-panel .jupyter-widgets :focus-visible,
+.labkit-panel .widget-toggle-button.mod-active:focus-visible {
+  outline: 2px solid var(--jp-brand-color1) !important; outline-offset: -1px; }
 .labkit-room { --jp-widgets-font-size: 19px; --jp-widgets-inline-height: 38px;
   --jp-code-font-size: 18px; font-size: 19px; }
 .labkit-panel .widget-html-content { font-size: var(--jp-widgets-font-size); }
