@@ -25,7 +25,7 @@ from labkit.lab.grid import Agent, Place
 from labkit.lab.process import NotReady, exit_in_words
 from labkit.lab.scenarios import dispatch
 from labkit.lab.scenarios.places import WRITTEN
-from labkit.lab.trials import Trial, crash_and_resume
+from labkit.lab.trials import Trial, crash_and_resume, died_at
 from labkit.lab.verbs import OpenNotebook
 
 if TYPE_CHECKING:
@@ -139,20 +139,6 @@ def _keep(folder: Folder, effects: Iterable[str]) -> None:
         (folder.path / WITNESS).write_text("".join(f"{key}\n" for key in effects), "utf-8")
 
 
-def _last_before(place: Place) -> tuple[str, int]:
-    """The last event of a run of the restart agent that dies at this place: kind and step."""
-    point, _, idx = place.at.partition(":")
-    return "step_finished" if point == "after_commit" else "step_started", int(idx)
-
-
-def _last_of(folder: Folder, killed: Sequence[str]) -> tuple[str, int] | None:
-    if not killed:
-        return None
-    query = "SELECT kind, step_idx FROM journal WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
-    with snapshot(str(folder.database)) as reader:
-        return next(reader.tuples(query, (killed[-1],)), None)
-
-
 def _has_come_to(folder: Folder, place: Place) -> bool:
     """Whether the file of places ends with this one, counted from 0."""
     path = folder.path / PLACES
@@ -260,13 +246,13 @@ class RestartBench(Bench):
         trial = crash_and_resume(folder, place.at, unsafe=self._unsafe)
         _keep(folder, trial.effects)
         killed = [run for p in folder.processes if p.killed for run in p.runs(self.agent.task)]
-        left, judged = self._count(len(trial.effects)), self._judge(trial, place, killed)
+        left, judged = self._count(len(trial.effects)), self._judge(trial, place)
         return self._outcome(folder, number, place, judged, left, killed, trial.verdicts)
 
-    def _judge(self, trial: Trial, place: Place, killed: Sequence[str]) -> Judged:
+    def _judge(self, trial: Trial, place: Place) -> Judged:
         if not trial.first.killed:
             return Judged("not killed", f"the process never came there: {trial.first}")
-        if _last_of(trial.folder, killed) != _last_before(place):
+        if not died_at(trial.folder, place.at):
             return Judged("not killed", ELSEWHERE)
         if trial.second.code:
             return Judged("not resumed", f"the second process: {trial.second}")

@@ -104,7 +104,7 @@ class Stage:
         self._home = folder
         self.acts: list[Done] = []
         self.process: Process | None = None
-        self._began_s, self._held = 0.0, False
+        self._began_s, self._held, self._is_placed = 0.0, False, False
         self._is_older = folder.database.exists()
         self._before = changes.State(0, {})
 
@@ -156,7 +156,10 @@ class Stage:
             if self.is_at_work:
                 print("The process that was at work was killed.")
             verbs.fresh("stage")
-        self._settle(verbs.current_folder())
+            self._settle(verbs.current_folder())
+            if self.plan not in self.plans:  # somebody's own, which a fresh folder does not have
+                print(f"It has no plan {self.plan}.")
+                self._choose(self.agent.name, "")
         return Done("reset", 'lab.fresh("stage")', said.getvalue())
 
     def use(self, agent: str, plan: str = "") -> Done | None:
@@ -280,7 +283,10 @@ class Stage:
             self._note(Done("kill", self._how_it_was_killed(), LEFT_ALONE))
         result = self.process.finish()
         if not self._is_noted:
-            self._note(Done("finish", "process.finish()", result.output))
+            # Where it was killed and no place was given, somebody killed it from outside.
+            by_hand = result.killed and not self._is_placed
+            code = self._how_it_was_killed() if by_hand else "process.finish()"
+            self._note(Done("finish", code, result.output))
         return result
 
     # What one sees.
@@ -346,6 +352,7 @@ class Stage:
         with redirect_stdout(io.StringIO()) as said:
             self.process = verbs.start(command, **settings)
         self._began_s, self._held = time.monotonic(), "AGENT_HOLD" in settings
+        self._is_placed = "AGENT_CRASH_AT" in settings
         given = "".join(f', {name}="{value}"' for name, value in settings.items())
         code = f"process = lab.start({_literal(command)}{given})"
         return self._note(Done(act, code, said.getvalue()))

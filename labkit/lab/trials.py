@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UsageError
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
+from labkit.journal.reading import snapshot
 from labkit.lab.evidence import journal, timeline, witness
 from labkit.lab.folder import Folder
 from labkit.lab.process import TIMEOUT_S, Result
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from labkit.journal import Journal
     from labkit.journal.figure import Timeline
 
-__all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "place", "tabulate"]
+__all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "died_at", "place", "tabulate"]
 
 POINTS = ("before_effect", "after_effect", "after_commit")
 TASK = "notes"
@@ -46,7 +47,7 @@ class Trial(NamedTuple):
     @property
     def judgement(self) -> str:
         """One of: held; broken or not judged, with the laws; not killed; not resumed."""
-        if self.crash_at and not self.first.killed:
+        if self.crash_at and not (self.first.killed and died_at(self.folder, self.crash_at)):
             return "not killed"  # the crash point was not reached: this trial proves nothing
         if self.second.code:
             return f"not resumed ({self.second!r})"
@@ -63,6 +64,19 @@ class Trial(NamedTuple):
         return (
             f"{crash}: {self.first}, then {self.second}; {self.count_reports()}; {self.judgement}"
         )
+
+
+def died_at(folder: Folder, crash_at: str) -> bool:
+    """Whether the killed run ends as one does that dies at this place: somebody else may have
+    killed the process, before it came there. Two places of one step look the same."""
+    killed = [run for process in folder.processes if process.killed for run in process.runs(TASK)]
+    if not killed:
+        return False
+    point, _, idx = crash_at.partition(":")
+    last = "step_finished" if point == "after_commit" else "step_started", int(idx)
+    query = "SELECT kind, step_idx FROM journal WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
+    with snapshot(str(folder.database)) as reader:
+        return next(reader.tuples(query, (killed[-1],)), None) == last
 
 
 def crash_and_resume(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -527,6 +528,27 @@ def test_a_second_create_while_at_work_hides_no_end() -> None:
     stage.close()
     assert done(stage) == "killed by SIGKILL"
     assert [act.act for act in stage.acts] == ["create", "run", "create", "finish"]
+
+
+def test_a_plan_of_ones_own_is_not_in_a_fresh_folder() -> None:
+    folder = verbs.current_folder().path
+    shutil.copy(folder / "plan.json", folder / "zz-mine.json")
+    stage = Stage("restart", "zz-mine.json")
+    stage.create()
+    assert "It has no plan zz-mine.json." in stage.reset().said
+    assert stage.plan in stage.plans
+    assert stage.create().code == f'lab.run("agent create notes {stage.plan}")'
+
+
+def test_the_code_of_a_kill_from_elsewhere_kills_at_the_same_event() -> None:
+    stage = Stage("restart")
+    stage.create()
+    stage.run(NOW)
+    assert stage.process
+    stage.process.wait_for("step_started", 0)
+    os.killpg(stage.process._guarded.pid, signal.SIGKILL)
+    stage.process.finish()
+    assert 'lab.wait_for(process, "step_started", 0)\nlab.kill(process)' in stage.code
 
 
 def test_a_reset_begins_the_code_afresh() -> None:

@@ -30,6 +30,13 @@ def test_a_trial_that_was_not_killed_proves_nothing(begun: Path) -> None:
     assert trial.judgement == "not killed"
 
 
+def test_a_kill_from_elsewhere_proves_nothing_about_the_place(begun: Path) -> None:
+    trial = lab.trial("after_commit:0")
+    assert trial.judgement == "held"
+    assert trial._replace(crash_at="after_commit:1").judgement == "not killed"
+    assert trial._replace(crash_at="before_effect:0").judgement == "not killed"
+
+
 @pytest.mark.parametrize("crash_at", ["", "after_effect", "../x:1", "after_effect:-1"])
 def test_a_crash_point_has_a_form(crash_at: str, begun: Path) -> None:
     with pytest.raises(UsageError, match="use POINT:IDX as in 'after_effect:2'"):

@@ -30,7 +30,7 @@ from typing import Any
 
 from ipywidgets import HTML, Checkbox
 
-from labkit.errors import NotFound, UsageError
+from labkit.errors import NotFound, StorageBusy, UsageError
 from labkit.journal import Journal, timeline
 from labkit.journal.chart import Source, path_of
 from labkit.journal.explore import (
@@ -243,7 +243,8 @@ class Explorer(Panel):
             if not self._is_lost:  # said once; the next act has something else to say
                 self.fail(error)
             self._is_lost = True
-            return True
+            # Each look would wait for as long again, and no cell runs meanwhile: Open looks anew.
+            return not isinstance(error, StorageBusy)
         was_lost, self._is_lost = self._is_lost, False
         if now.is_replaced:
             self.open(self.journal.path)

@@ -169,7 +169,10 @@ class Instructor(Panel):
         if self.is_closed:  # a click that was under way
             return
         try:
-            self._show_last(act())
+            plan, done = self.stage.plan, act()
+            if self.stage.plan != plan:  # somebody's own, which the fresh folder does not have
+                self._show_choices()
+            self._show_last(done)
             self.ballot.open()
         finally:  # an error takes the place of the words, and everything else is as it is
             self.watch()

@@ -17,6 +17,7 @@ import pytest
 
 from bench.journals import make_journal
 from labkit import guard
+from labkit.errors import StorageBusy
 from labkit.journal import Journal, copy, timeline
 from labkit.journal.reading import snapshot
 from labkit.lab.panels.explorer import Explorer
@@ -213,3 +214,18 @@ def test_it_looks_by_itself_where_a_loop_runs(tamper: Tamper) -> None:
         panel.close()
 
     asyncio.run(watch())
+
+
+def test_a_file_that_another_program_keeps_locked_is_not_looked_at_again(
+    tamper: Tamper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look would take SQLite's ten seconds, and no cell runs meanwhile."""
+
+    def glance(*_: object) -> None:
+        raise StorageBusy("it stayed busy; try again")
+
+    panel = Explorer(tamper())
+    assert panel.look()
+    monkeypatch.setattr(Journal, "glance", glance)
+    assert not panel.look()
+    assert said(panel) == "it stayed busy; try again"
