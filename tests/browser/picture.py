@@ -50,6 +50,8 @@ def take(lab: LabPage, path: Path) -> str:
 def photograph(lab: LabPage, panel: Locator, path: Path) -> None:
     lab.page.mouse.move(0, 0)
     lab.page.evaluate("() => document.activeElement.blur()")
+    # Not at an edge of the page, whose line would be in the picture at times.
+    panel.evaluate("(element) => element.scrollIntoView({block: 'center'})")
     panel.screenshot(path=path, animations="disabled")
 
 
