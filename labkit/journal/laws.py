@@ -99,7 +99,7 @@ def judge(evidence: Evidence, witness: Witness | None = None) -> tuple[Verdict, 
         verdict(1, _state_is_preserved(evidence), f"{count(evidence.tasks, 'task')} in place"),
         verdict(2, _committed_steps_stay(evidence), "no step started again after it finished"),
         verdict(3, _recovery_is_explicit(evidence), "each run says what it moved back"),
-        judge_effects(witness),
+        judge_effects(witness, [task.id for task in evidence.tasks]),
         _judge_balance(evidence),
         verdict(6, _tables_equal_fold(evidence), "tasks and steps are as the events say"),
     )

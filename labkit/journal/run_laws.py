@@ -59,7 +59,7 @@ def judge_runs(
         verdict(1, _state_is_preserved(evidence), f"{count(rows.runs, 'run')} in place"),
         verdict(2, _each(_checkpoints_stay, evidence), "no step started again after it finished"),
         verdict(3, _each(_recovery_is_explicit, evidence), "no attempt was left open unsaid"),
-        judge_effects(witness),
+        judge_effects(witness, [run.run_id for run in rows.runs]),
         _judge_balance(evidence),
         verdict(6, _tables_equal_fold(evidence), "the tables are as the events say"),
         verdict(7, _each(_only_the_holder_writes, evidence), "each entry is of the newest epoch"),

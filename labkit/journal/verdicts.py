@@ -78,8 +78,11 @@ def not_judged(law: int, reason: str) -> Verdict:
     return Verdict(law, PROMISES[law], NOT_JUDGED, plain(reason, 300))
 
 
-def judge_effects(witness: Witness | None) -> Verdict:
-    """Law 4, in both systems: each key that a witness outside saw, it saw once."""
+def judge_effects(witness: Witness | None, tasks: Iterable[str] = ()) -> Verdict:
+    """Law 4, in both systems: each key that a witness outside saw, it saw once.
+
+    A key begins with its task or run. A file in which none does is no witness of this journal.
+    """
     if witness is None:
         return not_judged(4, "no witness was given: a journal cannot prove an effect outside it")
     if isinstance(witness, (str, os.PathLike)):
@@ -92,6 +95,12 @@ def judge_effects(witness: Witness | None) -> Verdict:
     if not keys:
         return not_judged(4, "the witness saw no effect")
     repeated = [(key, times) for key, times in Counter(keys).items() if times > 1]
+    if not repeated and isinstance(witness, (str, os.PathLike)):
+        ours = tuple(tasks)
+        if ours and not any(key.startswith(ours) for key in keys):
+            name, such = os.path.basename(os.fspath(witness)), plain(ours[0], 30)
+            why = f"no line of {name} begins with {such}, as the keys of this journal do"
+            return not_judged(4, why)
     findings = (Finding(f"effect {key} happened {times} times") for key, times in repeated)
     return verdict(4, findings, f"{count(keys, 'effect')}, each key once")
 

@@ -127,6 +127,11 @@ def test_a_step_that_is_open_is_not_judged(left_open: Path) -> None:
         ("demo-2 a\n\ndemo-1 b\n", HELD, "2 effects, each key once"),
         ("demo-2 a\ndemo-1 b\ndemo-2 a\n", BROKEN, "effect demo-2 happened 2 times"),
         ("", NOT_JUDGED, "the witness saw no effect"),
+        (
+            "# Report\n\n- First line.\n",
+            NOT_JUDGED,
+            "no line of effects.txt begins with demo, as the keys of this journal do",
+        ),
         (None, NOT_JUDGED, "the witness effects.txt does not exist: it saw no effect"),
     ],
 )

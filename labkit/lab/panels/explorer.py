@@ -132,7 +132,12 @@ class Explorer(Panel):
         self.find = button("Find", "Looks for journals again", "labkit-explorer-find")
         self.path = text("Path", "path", "A journal's file; Enter opens it", "24em")
         self.open_it = button("Open", "Opens the file at this path", "labkit-explorer-open")
-        self.witness = text("Witness", "witness", "A file with the keys of the effects", "16em")
+        self.witness = text(
+            "Witness",
+            "witness",
+            "A file from outside: a line for each effect, its key first",
+            "16em",
+        )
         self.witness.value = witness
         self.task = menu("Task", "task", "Shows one task, or durable run, only")
         self.run = menu("Run", "run", "Shows one run only; of durable runs, one advance")

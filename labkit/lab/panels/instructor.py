@@ -301,8 +301,9 @@ class Instructor(Panel):
             plans = stage.plans or [stage.plan]  # their folder may be gone
             self.plan.options = options((plan, plan) for plan in plans)
             self.plan.value = stage.plan
-            self.answers.options = stage.answers
-            self.answers.value = next(iter(stage.answers), None)
+            # None is chosen before somebody chooses: one of them sends the message again.
+            self.answers.options = [("choose", ""), *((a, a) for a in stage.answers)]
+            self.answers.value = ""
         finally:
             self._is_filling = False
         self.votes.children = [_vote(answer) for answer in OUTCOMES[stage.agent.name]]

@@ -140,6 +140,7 @@ class Matrix(Panel):
         try:
             self._show_grid(cells.grid(agent, plan, unsafe=unsafe))
             self._used = agent, plan or cells.plans(agent)[0], unsafe
+            self.code.value = ""  # it was of another agent
         finally:  # what cannot be had is not chosen
             self._fill_controls()
 

@@ -250,7 +250,7 @@ class Chooser:
         if not total:
             return "No rows."
         if shown == total:
-            return f"{total:,} rows"
+            return f"{total:,} row{'' if total == 1 else 's'}"
         return f"rows {self._first + 1:,} to {self._first + shown:,} of {total:,}"
 
     def _tell(self, key: int | None) -> None:
