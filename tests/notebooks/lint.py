@@ -67,9 +67,7 @@ def _counts(cells: list[Cell]) -> Iterator[str]:
 
 
 def _rhythm(notebook: NotebookJSON) -> Iterator[str]:
-    # A panel repeats with buttons what the cells above it did.
-    cells = [c for c in _code(notebook) if "widget" not in c["metadata"].get("tags", [])]
-    lines = [len(source(cell).splitlines()) for cell in cells]
+    lines = [len(source(cell).splitlines()) for cell in _code(notebook)]
     if len(lines) not in CODE_CELLS:
         yield f"{len(lines)} code cells"
     if statistics.median(lines) > MEDIAN_LINES_MAX:
