@@ -1,11 +1,13 @@
 """A home of its own for each test: no test reads or writes a learner's runs and answers."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from labkit.lab import verbs
+from labkit.lab.process import Process
 
 
 @pytest.fixture
@@ -24,3 +26,11 @@ def begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Path]:
     yield home
     if verbs._open:
         verbs.end()
+
+
+def is_gone(process: Process) -> bool:
+    try:
+        os.kill(process._guarded.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False

@@ -18,9 +18,10 @@ from labkit import lab
 from labkit.errors import LabkitError, NotFound, StorageFault, UsageError
 from labkit.lab import regenerate, verbs
 from labkit.lab.grid import NOW
-from labkit.lab.process import NotReady, Process
+from labkit.lab.process import NotReady
 from labkit.lab.stage import NOWHERE, Stage
 from labkit.lab.votes import OUTCOMES
+from tests.lab.conftest import is_gone
 
 JOURNAL = "SELECT seq, kind, owner, step, attempt, data FROM journal"
 BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
@@ -59,14 +60,6 @@ def at_work(agent: str, **more: Any) -> Stage:
         while not gate.exists():
             assert stage.process.alive
     return stage
-
-
-def is_gone(process: Process) -> bool:
-    try:
-        os.kill(process._guarded.pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 # The life of a task and of a run.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import shutil
 import struct
@@ -22,6 +21,7 @@ from labkit.lab.evidence import find_reports
 from labkit.lab.panels.instructor import Instructor
 from labkit.lab.process import NotReady, Process
 from labkit.lab.runs import messages
+from tests.lab.conftest import is_gone
 
 BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
 DIES = {"restart": "after_effect:2", "durable": "boundary:7"}
@@ -67,14 +67,6 @@ def at_work(panel: Instructor) -> Process:
     assert process is not None
     lab.wait_for(process, "step_started", 0)
     return process
-
-
-def is_gone(process: Process) -> bool:
-    try:
-        os.kill(process._guarded.pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def text(html: str) -> str:
