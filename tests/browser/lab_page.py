@@ -71,6 +71,7 @@ CLOSE = """
 () => {
   for (const panel of [...window.jupyterapp.shell.widgets('main')])
     if (panel.sessionContext) panel.dispose();
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
 """
 CHANGE_THEME = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
@@ -97,7 +98,7 @@ class LabPage:
         self.errors: list[str] = []
         self._was_restarted = False
         page.on("console", self._console)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", lambda error: self.errors.append(error.stack or str(error)))
 
     def _console(self, said: ConsoleMessage) -> None:
         if said.type == "error" and not (self._was_restarted and said.text.startswith(LOST_COMM)):
@@ -159,7 +160,8 @@ class LabPage:
         self.wait_until_idle()
 
     def close_files(self) -> None:
-        """Every document, unsaved; the kernel lives on."""
+        """Every document, unsaved; the kernel lives on. What JupyterLab says of requests that were
+        under way has been said then."""
         self.page.evaluate(CLOSE)
 
     def press_until(self, key: str, target: Locator, *, most: int = 120) -> None:
@@ -193,6 +195,9 @@ class LabPage:
     def use_theme(self, theme: str) -> None:
         self.page.evaluate(CHANGE_THEME, theme)
         self.page.wait_for_selector(f"body[data-jp-theme-name='{theme}']", state="attached")
+        # JupyterLab takes its splash away 200 ms later, once for each change: after two changes in
+        # that time the second finds none, and throws.
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached")
 
     def photograph(self, name: str) -> None:
         """One screen, for someone to look at."""
