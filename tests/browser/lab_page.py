@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import ConsoleMessage, Locator, Page
+from playwright.sync_api import ConsoleMessage, Locator, Page, expect
 
 LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
 SHOTS = Path(__file__).with_name("screenshots")
@@ -214,6 +215,24 @@ class LabPage:
         request = Request(f"{self.address}/{path}", method=method, headers=headers)
         with urlopen(request, timeout=60) as answer:
             return bytes(answer.read())
+
+
+class PanelInPage:
+    """A panel in the page, and its controls as somebody finds them."""
+
+    def __init__(self, lab: LabPage, css_class: str) -> None:
+        self.lab, self.root = lab, lab.page.locator(f".{css_class}")
+        self.status = self.root.get_by_role("status")
+
+    def button(self, name: str) -> Locator:
+        return self.root.get_by_role("button", name=name, exact=True)
+
+    def press(self, *names: str) -> None:
+        for name in names:
+            self.button(name).click()
+
+    def says(self, words: str) -> None:
+        expect(self.status).to_have_text(re.compile(words))
 
 
 def notebook(*cells: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from playwright.sync_api import Locator, expect
 from bench.journals import make_journal
 from labkit import guard
 from labkit.journal import Journal
-from tests.browser.lab_page import DARK, LIGHT, LabPage
+from tests.browser.lab_page import DARK, LIGHT, LabPage, PanelInPage
 from tests.browser.looks import controls, nameless, problems_of_a_panel
 from tests.conftest import NOTES, PLAN, run_python
 from tests.journal.conftest import Tamper, answered, killed_twice, tamper
@@ -37,31 +37,15 @@ DETAILS = ("Row", "JSON", "Neighbours", "Law")
 BROKEN = "UPDATE events SET step_idx = 0 WHERE seq = 8"  # it starts again what has finished
 
 
-class Exploring:
-    """The panel in the page, and its controls as somebody finds them."""
-
+class Exploring(PanelInPage):
     def __init__(self, lab: LabPage) -> None:
-        self.lab = lab
-        self.root = lab.page.locator(".labkit-explorer")
-        self.status, self.picture = (
-            self.root.get_by_role("status"),
-            self.root.locator("img:visible"),
-        )
+        super().__init__(lab, "labkit-explorer")
+        self.picture = self.root.locator("img:visible")
         self.events = self.root.get_by_label("Events", exact=True)
         self.rows = self.events.locator("option")
 
-    def button(self, name: str) -> Locator:
-        return self.root.get_by_role("button", name=name, exact=True)
-
-    def press(self, *names: str) -> None:
-        for name in names:
-            self.button(name).click()
-
     def part(self, name: str) -> Locator:
         return self.root.locator(f".labkit-explorer-{name}")
-
-    def says(self, words: str) -> None:
-        expect(self.status).to_have_text(re.compile(words))
 
     def show(self, view: str) -> None:
         """A page, until what it is for stands on it."""

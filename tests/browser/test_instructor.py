@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 from labkit.journal import Journal
 from labkit.lab import evidence
 from labkit.lab.folder import Folder
 from labkit.lab.trials import POINTS
-from tests.browser.lab_page import DARK, LIGHT, LabPage, alive
+from tests.browser.lab_page import DARK, LIGHT, LabPage, PanelInPage, alive
 from tests.browser.looks import controls, nameless, problems_of_a_panel
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(180)]
@@ -45,20 +45,12 @@ LAST = {
 }
 
 
-class OnStage:
-    """The panel in the page, the controls as somebody finds them, and what lies on the disk."""
+class OnStage(PanelInPage):
+    """The panel in the page, and what lies on the disk."""
 
     def __init__(self, lab: LabPage, agent: str) -> None:
-        self.lab, self.agent = lab, agent
-        self.root = lab.page.locator(".labkit-instructor")
-        self.status, self.picture = self.root.get_by_role("status"), self.root.locator("img")
-
-    def button(self, name: str) -> Locator:
-        return self.root.get_by_role("button", name=name, exact=True)
-
-    def press(self, *names: str) -> None:
-        for name in names:
-            self.button(name).click()
+        super().__init__(lab, "labkit-instructor")
+        self.agent, self.picture = agent, self.root.locator("img")
 
     def show(self, page: str) -> None:
         self.press(page)
@@ -92,9 +84,6 @@ class OnStage:
     def sees(self, words: str) -> None:
         """The picture says so, in its sentence for a screen reader."""
         expect(self.picture).to_have_attribute("alt", re.compile(words))
-
-    def says(self, words: str) -> None:
-        expect(self.status).to_have_text(re.compile(words))
 
 
 def on_stage(lab: LabPage, agent: str = "restart") -> OnStage:
