@@ -81,16 +81,18 @@ SHORTEST = 0.006  # of a bar, as a share of all that is shown: 5 pixels
 
 class Size(NamedTuple):
     """Inches, and points for the font. A room's picture fits a screen of 1280 x 720, and a panel's
-    stands on it beside other things."""
+    stands on it beside other things. `around` is for title, axis and legend, in inches for each
+    point of the font."""
 
     width: float
     lane: float
     font: float
+    around: float = 0.17
 
 
 SIZES = {
     "notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15), "panel": Size(6.6, 0.5, 9.5),
-    "room panel": Size(6.6, 0.75, 13),
+    "room panel": Size(11.0, 0.52, 13, 0.135),
 }  # fmt: skip
 
 
@@ -131,7 +133,7 @@ class _Painter:
 
     def _measure_height(self) -> None:
         lanes, font = len(self.chart.lanes), self.size.font
-        around = font * 0.17  # inches, for title, axis and legend
+        around = font * self.size.around
         lane = _lane_height(lanes, self.size, around)
         self.height = lane * max(1, lanes) + around
         self.figure.set_size_inches(self.size.width, self.height)
@@ -160,11 +162,17 @@ class _Painter:
         self._leave_room_for_words()
 
     def _leave_room_for_words(self) -> None:
-        """At the right, for how the lanes end. In inches, by the width of a usual letter."""
+        """At the right, for how the lanes end, and for the name of the last bar in each. In inches,
+        by the width of a usual letter."""
         self.letter = self.size.font * 0.6 / 72
         across = self.size.width - self.size.font * 0.2  # without the names of the runs
         words = np.array([len(word) for word in self.chart.endings]) * self.letter + 0.3
-        needed = (self.edges - self.first) * across / (across - words)
+        needed = [*(self.edges - self.first) * across / (across - words)]
+        if self.names_steps:
+            for bar, left in {bar.lane: (bar, left) for bar, left in self._bars()}.values():
+                name = len(_name_of(bar)) * self.letter + 0.05
+                if name < across / 3:  # of a longer one, which would press all bars, the number
+                    needed.append((left - self.first) * across / (across - name))
         self.end = self.first + float(max([self.span, *needed]))
         self.inches = across / (self.end - self.first)
 
@@ -255,19 +263,19 @@ class _Painter:
     def step_names(self) -> None:
         """Above each bar as many of its words as fit before the next bar, by a usual letter."""
         for bar, left, room in self._rooms():
-            again = f" #{bar.attempt}" if (bar.attempt or 1) > 1 else ""
-            for text in (
-                f"{bar.step_idx} {plain(bar.step or '')}{again}",
-                f"{bar.step_idx}{again}",
-            ):
+            for text in (_name_of(bar), f"{bar.step_idx}{_again(bar)}"):
                 if len(text) * self.letter <= room * self.inches:
                     self._write(left, bar.lane - 0.27, text, "bottom")
                     break
 
+    def _bars(self) -> list[tuple[Bar, float]]:
+        """Each bar, and its left."""
+        return list(zip(self.chart.bars, self.left.tolist(), strict=True))
+
     def _rooms(self) -> Iterator[tuple[Bar, float, float]]:
         """Each bar, its left, and how far it is from there to the next bar of its lane."""
         following = dict.fromkeys(range(len(self.chart.lanes)), self.end)
-        for bar, left in reversed(list(zip(self.chart.bars, self.left, strict=True))):
+        for bar, left in reversed(self._bars()):
             yield bar, left, following[bar.lane] - left
             following[bar.lane] = left
 
@@ -346,6 +354,14 @@ class _Painter:
             handles=handles, loc="outside lower left", ncols=3, frameon=False,
             labelcolor=self.ink.text, fontsize=self.size.font, handlelength=1.6,
         )  # fmt: skip
+
+
+def _name_of(bar: Bar) -> str:
+    return f"{bar.step_idx} {plain(bar.step or '')}{_again(bar)}"
+
+
+def _again(bar: Bar) -> str:
+    return f" #{bar.attempt}" if (bar.attempt or 1) > 1 else ""
 
 
 def _is_drawn(mark: Mark) -> bool:

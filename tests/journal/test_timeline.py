@@ -25,6 +25,7 @@ from labkit.errors import UnknownTask, UsageError
 from labkit.journal import Journal, painter, timeline, timeline_table, timeline_text
 from labkit.journal.chart import MAX_LANES, make_chart
 from labkit.journal.figure import Timeline
+from labkit.journal.figure import draw as draw_chart
 from labkit.journal.painter import FACES, SIZES, paint
 from labkit.journal.reading import Event
 from tests.conftest import run_python
@@ -92,6 +93,30 @@ def test_a_lane_for_each_run_and_a_bar_for_each_attempt(killed_twice: Path) -> N
         "2 write_artifact #2", "2 write_artifact", "1 #2", "1 summarize", "0 fetch",
         "ended without an entry", "ended without an entry", "done",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("style", "last"), [("panel", 4), ("panel", 10), ("room panel", 7)])
+def test_the_last_bar_of_a_lane_has_its_whole_name(style: str, last: int) -> None:
+    """However short it is, and wherever in the lane: a number alone is read as a name."""
+    made = Event(1, 0.0, "t", None, None, "task_created", None, None, None, '{"steps":1}')
+    begun = Event(2, 0.0, "t", "a", "a", "run_started", None, None, None, '{"recovered":[]}')
+    more = [begun._replace(seq=seq, kind="step_error") for seq in range(3, last)]
+    torn = Event(last, 0.0, "t", "a", "a", "step_started", 2, "write_artifact", 1, "{}")
+    chart = make_chart([made, begun, *more, torn], set(), killed=["a"])
+    figure = draw_chart(chart, style=style)
+    assert words_of(figure) == ["2 write_artifact", "killed"]
+    figure.png()  # it is laid out then
+    name, ending = (text.get_window_extent() for text in figure.axes[0].texts)
+    assert name.x1 <= figure.bbox.x1
+    assert ending.x1 <= figure.bbox.x1
+
+
+def test_a_very_long_name_does_not_press_the_bars_together() -> None:
+    events = attempts_in_turn(3, 1, "step_finished")
+    long = [event._replace(step=event.step and event.step * 30) for event in events]
+    axes, usual = draw(long).axes[0], draw(events).axes[0]
+    assert axes.get_xlim() == usual.get_xlim()
+    assert [text.get_text() for text in axes.texts] == ["2", "1", "0", "ended without an entry"]
 
 
 def test_the_table_twin(killed_twice: Path) -> None:
