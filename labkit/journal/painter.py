@@ -92,7 +92,7 @@ class Size(NamedTuple):
 
 SIZES = {
     "notebook": Size(9.6, 0.62, 9.5), "room": Size(12.4, 0.95, 15), "panel": Size(6.6, 0.5, 9.5),
-    "room panel": Size(11.0, 0.52, 13, 0.135),
+    "room panel": Size(11.0, 0.52, 13, 0.13),
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from labkit.lab.grid import Agent, Place
 from labkit.lab.process import NotReady, exit_in_words
 from labkit.lab.scenarios import dispatch
 from labkit.lab.scenarios.places import WRITTEN
-from labkit.lab.trials import Trial, crash_and_resume, died_at
+from labkit.lab.trials import Trial, crash_and_resume
 from labkit.lab.verbs import OpenNotebook
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class RestartBench(Bench):
     def _judge(self, trial: Trial, place: Place) -> Judged:
         if not trial.first.killed:
             return Judged("not killed", f"the process never came there: {trial.first}")
-        if not died_at(trial.folder, place.at):
+        if not trial.died_there:
             return Judged("not killed", ELSEWHERE)
         if trial.second.code:
             return Judged("not resumed", f"the second process: {trial.second}")

@@ -88,7 +88,7 @@ class Folder:
         with _interrupt_waits() as interrupts:
             started = Process(
                 number=len(self.processes) + 1,
-                typed=" ".join([*settings, typed, *words[1:]]),
+                typed=_printable(" ".join([*settings, typed, *map(shlex.quote, words[1:])])),
                 argv=[sys.executable, "-m", *module, *words[1:]],
                 folder=self.path,
                 environ={**self._environ(), **given},
@@ -169,6 +169,11 @@ def _split(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError as error:
         raise UsageError(f"the lab cannot read {command!r}: {error}; close the quote") from None
+
+
+def _printable(line: str) -> str:
+    """A name of a file need not be text."""
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 def session() -> str:

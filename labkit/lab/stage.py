@@ -35,7 +35,7 @@ NOWHERE = ""  # a place of `run`: nothing kills it
 LIMIT_S = 120.0  # a room that is left alone leaves no agent behind
 TAIL = 50  # events
 UNMADE, READY, AT_WORK, WAITS, OVER = "unmade", "ready", "at work", "waits", "over"
-UNREADABLE = "unreadable"
+UNREADABLE, CLOSED = "unreadable", "closed"
 POSSIBLE = {
     UNMADE: ("create", "reset"),
     READY: ("run", "resume", "reset"),
@@ -43,7 +43,10 @@ POSSIBLE = {
     WAITS: ("resume", "answer", "reset"),
     OVER: ("resume", "reset"),
     UNREADABLE: ("reset",),
+    CLOSED: ("reset",),
 }
+# The acts whose outcome nobody knows; of what is over, and what waits, a Resume changes nothing.
+BRINGS_NEWS = {READY: ("run", "resume"), WAITS: ("answer",)}
 WORDS = {
     UNMADE: "No {thing} is stored yet.",
     READY: "The {thing} is stored as {status}. No process is at work.",
@@ -51,6 +54,11 @@ WORDS = {
     WAITS: "The {thing} waits: was its message sent?",
     OVER: "The {thing} is stored as {status}.",
     UNREADABLE: "state.db is nothing that this agent can read; Reset gives a fresh folder.",
+    CLOSED: "This folder is closed, and a fresh one was not made; mend the storage, then Reset.",
+}
+IDLE = {
+    OVER: " It found nothing left to do, and did nothing.",
+    WAITS: " It did nothing: an answer comes first.",
 }
 LEFT_ALONE = "It was left at work for too long."
 UNSEEN = "The process has ended. The room votes, then Reveal."
@@ -105,7 +113,7 @@ class Stage:
         self.acts: list[Done] = []
         self.process: Process | None = None
         self._began_s, self._held, self._is_placed = 0.0, False, False
-        self._is_older = folder.database.exists()
+        self._is_older, self._is_given_up = folder.database.exists(), False
         self._before = changes.State(0, {})
 
     @property
@@ -119,7 +127,7 @@ class Stage:
 
     def create(self) -> Done:
         """The task, or the durable run, is stored; nothing of it is done."""
-        return self._run("create", self.agent.create.format(plan=shlex.quote(self.plan)))
+        return self._run("create", self._command(self.agent.create))
 
     def run(self, at: str = NOWHERE) -> Done:
         """Starts a process. `at` is a place of `places`, where it is killed; NOW makes it slow,
@@ -151,10 +159,14 @@ class Stage:
         return self._run("answer", f"dispatch resolve {self.agent.task} {answer}")
 
     def reset(self) -> Done:
-        """Ends what runs here; a fresh folder with the same notes, and no journal."""
+        """Ends what runs here; a fresh folder with the same notes, and no journal.
+
+        Raises StorageFault where there can be none; the next reset tries again.
+        """
         with redirect_stdout(io.StringIO()) as said:
             if self.is_at_work:
                 print("The process that was at work was killed.")
+            self._is_given_up = True  # until there is another: nothing can be started here
             verbs.fresh("stage")
             self._settle(verbs.current_folder())
             if self.plan not in self.plans:  # somebody's own, which a fresh folder does not have
@@ -202,9 +214,11 @@ class Stage:
 
     @property
     def state(self) -> str:
-        """One of: unmade, ready, at work, waits, over, unreadable."""
+        """One of: unmade, ready, at work, waits, over, unreadable, closed."""
         if self.is_at_work:
             return AT_WORK
+        if self._is_given_up:
+            return CLOSED
         try:
             status = self.status
         except (LabkitError, StorageFault):
@@ -237,10 +251,15 @@ class Stage:
             return POSSIBLE[state]
         return ("resume", "reset")
 
+    def brings_news(self, act: str) -> bool:
+        """Whether nobody can know what comes of this act now."""
+        return act in BRINGS_NEWS.get(self.state, ())
+
     @property
     def has_started(self) -> bool:
         """Whether a process was started in this folder, so that there is an outcome to guess."""
-        return self._folder is self._home and self.process is not None
+        is_here = self._folder is self._home and not self._is_given_up
+        return is_here and self.process is not None
 
     @property
     def words(self) -> str:
@@ -253,6 +272,8 @@ class Stage:
         if ended is None or self.acts[-1].act == "answer":  # that was another process
             return words
         why = f" {LEFT_ALONE}" if self.acts[-1].said == LEFT_ALONE else ""
+        if state in IDLE and not ended.killed and self._last_seq == self._before.last_seq:
+            why = IDLE[state]
         return f"Process {number}: {ended}.{why} {words}"
 
     @property
@@ -263,11 +284,18 @@ class Stage:
     @property
     def mark(self) -> Mark:
         """Cheap: it is looked at ten times a second. Raises StorageFault."""
-        state, seq, database = self.state, 0, self._folder.database
-        if state not in (UNMADE, UNREADABLE) and database.exists():
-            with snapshot(str(database)) as reader:
-                seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else 0
-        return Mark(str(self._folder.path), seq or 0, state, len(self.acts))
+        state = self.state
+        seq = 0 if state in (UNMADE, UNREADABLE) else self._last_seq
+        return Mark(str(self._folder.path), seq, state, len(self.acts))
+
+    @property
+    def _last_seq(self) -> int:
+        """Of the journal; 0 while there is none. Raises StorageFault."""
+        if not (database := self._folder.database).exists():
+            return 0
+        with snapshot(str(database)) as reader:
+            seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else 0
+        return seq or 0
 
     def ended(self) -> Result | None:
         """How the last process ended; None while it runs, or was never started.
@@ -334,6 +362,12 @@ class Stage:
 
     # How it is done.
 
+    def _command(self, template: str) -> str:
+        """With the plan as a shell takes it. A file may be called as an option is, and a path that
+        begins with "./" is none."""
+        path = f"./{self.plan}" if self.plan.startswith("-") else self.plan
+        return template.format(plan=shlex.quote(path))
+
     def _run(self, act: str, command: str) -> Done:
         self.ended()  # noted before what comes after it
         self._remember()
@@ -348,7 +382,7 @@ class Stage:
             raise NotReady(f"process {self.process.number} is at work; kill it, or wait")
         self.ended()  # noted before what comes after it
         self._remember()
-        command = self.agent.run.format(plan=shlex.quote(self.plan))
+        command = self._command(self.agent.run)
         with redirect_stdout(io.StringIO()) as said:
             self.process = verbs.start(command, **settings)
         self._began_s, self._held = time.monotonic(), "AGENT_HOLD" in settings

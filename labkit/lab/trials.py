@@ -5,7 +5,7 @@ A trial is the same three commands that a learner types: create, run with a cras
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import UsageError
@@ -25,10 +25,15 @@ __all__ = ["POINTS", "TASK", "Trial", "crash_and_resume", "died_at", "place", "t
 
 POINTS = ("before_effect", "after_effect", "after_commit")
 TASK = "notes"
+WRITES = "write_artifact"  # the one tool of the agent whose effect is outside
 
 
 class Trial(NamedTuple):
-    """What one trial left. `crash_at` is "point:idx", or None for a run that was not killed."""
+    """What one trial left. `crash_at` is "point:idx", or None for a run that was not killed.
+
+    `left` are the effects of the first process alone; None where it had tools of somebody's own, of
+    which nobody knows what they leave.
+    """
 
     crash_at: str | None
     folder: Folder
@@ -36,6 +41,7 @@ class Trial(NamedTuple):
     second: Result
     effects: list[str]
     verdicts: tuple[Verdict, ...]
+    left: list[str] | None = None
 
     @property
     def journal(self) -> Journal:
@@ -45,9 +51,15 @@ class Trial(NamedTuple):
         return timeline(self.folder, TASK, by)
 
     @property
+    def died_there(self) -> bool:
+        """Whether the first process was killed, and by all that can be seen at its place."""
+        at = self.crash_at or ""
+        return self.first.killed and died_at(self.folder, at, self.left)
+
+    @property
     def judgement(self) -> str:
         """One of: held; broken or not judged, with the laws; not killed; not resumed."""
-        if self.crash_at and not (self.first.killed and died_at(self.folder, self.crash_at)):
+        if self.crash_at and not self.died_there:
             return "not killed"  # the crash point was not reached: this trial proves nothing
         if self.second.code:
             return f"not resumed ({self.second!r})"
@@ -66,9 +78,15 @@ class Trial(NamedTuple):
         )
 
 
-def died_at(folder: Folder, crash_at: str) -> bool:
+def died_at(folder: Folder, crash_at: str, left: Sequence[str] | None = None) -> bool:
     """Whether the killed run ends as one does that dies at this place: somebody else may have
-    killed the process, before it came there. Two places of one step look the same."""
+    killed the process, before it came there.
+
+    In the journal the places before and after an effect look the same. `left`, what was outside
+    then, tells them apart. Of a step without an effect outside nothing does, and nothing need: what
+    a kill between the two leaves is the same at both. Rejected: a line that the process writes
+    before it kills itself; a witness outside needs no word of the agent.
+    """
     killed = [run for process in folder.processes if process.killed for run in process.runs(TASK)]
     if not killed:
         return False
@@ -76,7 +94,15 @@ def died_at(folder: Folder, crash_at: str) -> bool:
     last = "step_finished" if point == "after_commit" else "step_started", int(idx)
     query = "SELECT kind, step_idx FROM journal WHERE run_id = ? ORDER BY seq DESC LIMIT 1"
     with snapshot(str(folder.database)) as reader:
-        return next(reader.tuples(query, (killed[-1],)), None) == last
+        if next(reader.tuples(query, (killed[-1],)), None) != last:
+            return False
+        written = reader.value(
+            "SELECT count(DISTINCT step_idx) FROM journal "
+            "WHERE run_id = ? AND kind = 'step_started' AND step = ?",
+            killed[-1],
+            WRITES,
+        )
+    return left is None or point == "before_effect" or len(left) >= written
 
 
 def crash_and_resume(
@@ -93,10 +119,11 @@ def crash_and_resume(
     run = f"agent {options} run {TASK}"
     folder.start(f"agent {options} create {TASK} plan.json", {}).finish(timeout_s)
     first = folder.start(run, {**effects, **crash}).finish(timeout_s)
+    left = None if options else witness(folder)
     second = folder.start(run, effects).finish(timeout_s)
     seen = witness(folder)
     verdicts = judge_file(str(folder.database), seen)
-    return Trial(crash_at, folder, first, second, seen, verdicts)
+    return Trial(crash_at, folder, first, second, seen, verdicts, left)
 
 
 def tabulate(trials: Iterable[Trial]) -> pd.DataFrame:

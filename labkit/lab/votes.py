@@ -10,7 +10,7 @@ from labkit.errors import UsageError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OUTCOMES", "Ballot", "tabulate"]
+__all__ = ["NO", "OUTCOMES", "YES", "Ballot", "tabulate"]
 
 # In the words of `Stage.outcome`.
 OUTCOMES = {
@@ -21,18 +21,26 @@ YES, NO = "came so", "-"
 
 
 class Ballot:
-    """Whether the room is asked, and what it must not see before it has answered."""
+    """Whether the room is asked, and what it must not see before it has answered.
+
+    Each outcome is guessed once: it is hidden from the act that brings it until it is revealed.
+    """
 
     def __init__(self) -> None:
         self.is_on = self.is_open = False
 
-    def turn(self, is_on: bool) -> None:
-        """Predictions are asked for from now on, or no more."""
-        self.is_on = self.is_open = is_on
+    def turn(self, is_on: bool, *, is_at_work: bool = False) -> None:
+        """Predictions are asked for from now on, or no more. What the room has seen is not hidden
+        again; what an agent that is at work will leave it has not seen."""
+        self.is_on, self.is_open = is_on, is_on and is_at_work
 
     def open(self) -> None:
-        """A new act, so a new vote."""
+        """An act whose outcome nobody knows: a new vote."""
         self.is_open = self.is_on
+
+    def close(self) -> None:
+        """What was to be guessed is given up."""
+        self.is_open = False
 
     def hides(self, has_started: bool) -> bool:
         """Whether the outcome is hidden. Before a process has started there is none."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,15 @@ def is_gone(process: Process) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+@contextmanager
+def no_room_for_folders() -> Iterator[None]:
+    """The folder of this notebook's folders is gone, and a file has its name."""
+    root = verbs.current_notebook().root
+    aside = root.with_name("aside")
+    root.rename(aside)
+    root.write_text("in the way", encoding="utf-8")
+    yield
+    root.unlink()
+    aside.rename(root)

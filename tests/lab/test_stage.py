@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +23,9 @@ from labkit.errors import LabkitError, NotFound, StorageFault, UsageError
 from labkit.lab import regenerate, verbs
 from labkit.lab.grid import NOW
 from labkit.lab.process import NotReady
-from labkit.lab.stage import NOWHERE, Stage
+from labkit.lab.stage import ACTS, NOWHERE, Stage
 from labkit.lab.votes import OUTCOMES
-from tests.lab.conftest import is_gone
+from tests.lab.conftest import is_gone, no_room_for_folders
 
 JOURNAL = "SELECT seq, kind, owner, step, attempt, data FROM journal"
 BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
@@ -215,6 +219,55 @@ def test_within_its_limit_a_process_is_let_be() -> None:
     assert done(stage) == "killed by SIGKILL"
 
 
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_finished_task_is_not_run_again_and_the_words_say_so(again: int) -> None:
+    stage = started("restart", NOWHERE)
+    done(stage)
+    assert stage.words == "Process 2: exit 0: done. The task is stored as done."
+    before = stage.mark.last_seq
+    for _ in range(again):
+        stage.resume()
+        done(stage)
+    assert stage.mark.last_seq == before
+    assert stage.words == (
+        f"Process {2 + again}: exit 0: done. It found nothing left to do, and did nothing. "
+        "The task is stored as done."
+    )
+
+
+def test_a_run_that_waits_is_not_carried_on_without_an_answer() -> None:
+    stage = started("durable", "boundary:7")
+    done(stage)
+    stage.resume()
+    assert "It did nothing" not in (done(stage), stage.words)[1]  # it found that it has to wait
+    stage.resume()
+    done(stage)
+    assert stage.words.startswith("Process 4: exit 4: the run waits for an answer. It did nothing:")
+    assert stage.outcome() == "waits, 1 message"
+    stage.answer("confirm")
+    stage.resume()
+    done(stage)
+    assert "It found nothing left to do" in stage.words
+
+
+def test_an_act_brings_news_where_nobody_knows_what_comes() -> None:
+    def news(stage: Stage) -> list[str]:
+        return [act for act in ACTS if stage.brings_news(act)]
+
+    stage = Stage("durable")
+    assert news(stage) == []
+    stage.create()
+    assert news(stage) == ["run", "resume"]
+    stage.run("boundary:7")
+    done(stage)
+    assert news(stage) == ["run", "resume"]
+    stage.resume()
+    done(stage)
+    assert news(stage) == ["answer"]
+    stage.answer("confirm")
+    assert news(stage) == []
+
+
 # Reset, and another agent.
 
 
@@ -230,6 +283,39 @@ def test_a_reset_while_at_work_leaves_no_process_and_no_journal(agent: str) -> N
     assert verbs.current_folder() is not folder
     stage.create()
     assert stage.state == "ready"
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Nothing can be written into a file of this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("trouble", [no_room_for_folders, full_disk])
+def test_after_a_reset_that_failed_the_next_one_helps(
+    trouble: Callable[[], AbstractContextManager[None]],
+) -> None:
+    stage = at_work("restart")
+    process = stage.process
+    with trouble():
+        with pytest.raises(
+            StorageFault, match=r"cannot (make a folder in|fill) .*mend the storage"
+        ):
+            stage.reset()
+        assert process is not None
+        assert is_gone(process)
+        assert (stage.state, stage.possible) == ("closed", ("reset",))
+        assert stage.words.endswith("mend the storage, then Reset.")
+        assert (stage.has_started, stage.possible_unseen) == (False, ("reset",))
+        with pytest.raises(StorageFault):
+            stage.reset()
+    assert stage.state == "closed"
+    stage.reset()
+    stage.create()
+    assert (stage.state, stage.possible) == ("ready", ("run", "resume", "reset"))
 
 
 def test_another_agent_while_at_work_is_a_reset() -> None:
@@ -478,9 +564,14 @@ def test_the_code_is_a_cell_of_a_fresh_notebook(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ['it\'s "the" plan <b>.json', "\N{BUG} \\ plan.json", "\u202e\x07.json"]
-)
-def test_a_plan_may_have_any_name(name: str) -> None:
+    "name",
+    [
+        'it\'s "the" plan <b>.json', "\N{BUG} \\ plan.json", "\u202e\x07.json", "-x.json",
+        "--help.json", "--db=x.json", "~root.json", "~.json", ".json", "a\nb.json", "#a $HOME.json",
+        "\udcff.json", "{plan}.json",
+    ],
+)  # fmt: skip
+def test_a_plan_may_have_any_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = verbs.current_folder().path
     (folder / "plan.json").rename(folder / name)
     stage = started("restart", NOWHERE, plan=name)
@@ -491,7 +582,11 @@ def test_a_plan_may_have_any_name(name: str) -> None:
     eval(line, {"lab": type("Lab", (), {"run": called.append})})
     lab.fresh("again")
     (verbs.current_folder().path / "plan.json").rename(verbs.current_folder().path / name)
+    capsys.readouterr()
     assert lab.run(called[0]).code == 0
+    if "\n" not in name and "\udcff" not in name:  # what a terminal shows is what it takes
+        _, *words = shlex.split(capsys.readouterr().out.splitlines()[0])
+        assert words[-1].removeprefix("./") == name
 
 
 def test_an_end_that_nobody_looked_at_is_in_the_code_all_the_same() -> None:

@@ -37,6 +37,21 @@ def test_a_kill_from_elsewhere_proves_nothing_about_the_place(begun: Path) -> No
     assert trial._replace(crash_at="before_effect:0").judgement == "not killed"
 
 
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_a_kill_before_the_effect_is_none_after_it(unsafe: bool, begun: Path) -> None:
+    """Somebody else may kill the process between the two; the journal ends alike."""
+    before = lab.trial("before_effect:2", unsafe=unsafe)
+    assert (before.judgement, before.left) == ("held", [])
+    assert before._replace(crash_at="after_effect:2").judgement == "not killed"
+    after = lab.trial("after_effect:2", unsafe=unsafe)
+    assert (after.died_there, len(after.left or [])) == (True, 1)
+
+
+def test_of_a_step_without_an_effect_outside_both_places_are_one(begun: Path) -> None:
+    trial = lab.trial("before_effect:0")
+    assert trial._replace(crash_at="after_effect:0").judgement == "held"
+
+
 @pytest.mark.parametrize("crash_at", ["", "after_effect", "../x:1", "after_effect:-1"])
 def test_a_crash_point_has_a_form(crash_at: str, begun: Path) -> None:
     with pytest.raises(UsageError, match="use POINT:IDX as in 'after_effect:2'"):

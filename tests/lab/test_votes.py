@@ -36,6 +36,8 @@ def test_a_ballot_hides_from_an_act_on_until_the_room_has_voted() -> None:
     ballot.open()
     assert not ballot.hides(has_started=True)  # nobody asked for predictions
     ballot.turn(True)
+    assert not ballot.hides(has_started=True)  # what the room has seen is not hidden again
+    ballot.open()
     assert not ballot.hides(has_started=False)  # there is nothing to guess
     assert ballot.hides(has_started=True)
     with pytest.raises(UsageError):
@@ -47,6 +49,20 @@ def test_a_ballot_hides_from_an_act_on_until_the_room_has_voted() -> None:
     assert ballot.hides(has_started=True)
     ballot.turn(False)
     assert not ballot.hides(has_started=True)
+
+
+def test_what_is_at_work_is_hidden_as_soon_as_predictions_are_asked_for() -> None:
+    ballot = Ballot()
+    ballot.turn(True, is_at_work=True)
+    assert ballot.hides(has_started=True)
+
+
+def test_what_is_given_up_is_not_to_be_guessed() -> None:
+    ballot = Ballot()
+    ballot.turn(True)
+    ballot.open()
+    ballot.close()
+    assert (ballot.is_on, ballot.hides(has_started=True)) == (True, False)
 
 
 def test_each_agent_has_answers_to_vote_for() -> None:

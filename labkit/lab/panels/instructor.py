@@ -50,7 +50,7 @@ from labkit.lab.panels.parts import (
 )
 from labkit.lab.process import NotReady
 from labkit.lab.stage import NOWHERE, Done, Mark, Stage
-from labkit.lab.votes import OUTCOMES, Ballot
+from labkit.lab.votes import NO, OUTCOMES, Ballot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ TOOLTIPS = {
     "create": "Stores the task or the run; nothing of it is done",
     "run": "Starts a process, which dies at the chosen place",
     "kill": "SIGKILL, now",
-    "resume": "Starts a process that nothing kills",
+    "resume": "Starts a process that nothing kills; of what is over it does nothing again",
     "answer": "Resolves the run that waits",
     "reset": "Ends what runs; a fresh folder, no journal",
 }
@@ -138,11 +138,10 @@ class Instructor(Panel):
             self.agent, self.plan, self.predict, self.room, *acts,
             HBox([self.buttons["answer"], self.answers]),
         )  # fmt: skip
-        self.reveal.layout.align_self = "flex-start"
-        views = [self.effects, self.votes, self.reveal, self.result, self.timeline]
-        seen = VBox(views).add_class("labkit-seen")
+        seen = VBox([row(self.effects, self.result), self.timeline]).add_class("labkit-seen")
         between = HBox([self.places.root, seen]).add_class("labkit-middle")
-        self.fill(HTML(_CSS), top, self.status, self.code, between, self.tabs.root)
+        asked = row(self.votes, self.reveal)
+        self.fill(HTML(_CSS), top, self.status, self.code, asked, between, self.tabs.root)
         # What `fill` puts last stands above here: on one screen, before the room looks elsewhere.
         self.root.children = self.root.children[:-2]
 
@@ -156,7 +155,7 @@ class Instructor(Panel):
             "reset": self.stage.reset,
         }
         for name, act in acts.items():
-            self.on(self.buttons[name], lambda act=act: self._act(act))
+            self.on(self.buttons[name], lambda name=name, act=act: self._act(name, act))
         self.on(self.agent, lambda name: self._use(name, ""))
         self.on(self.plan, lambda name: self._use(self.stage.agent.name, name))
         self.on(self.predict, self._turn)
@@ -165,18 +164,38 @@ class Instructor(Panel):
 
     # What a control does.
 
-    def _act(self, act: Callable[[], Done]) -> None:
+    def _act(self, name: str, act: Callable[[], Done]) -> None:
         if self.is_closed:  # a click that was under way
             return
         try:
-            plan, done = self.stage.plan, act()
-            if self.stage.plan != plan:  # somebody's own, which the fresh folder does not have
-                self._show_choices()
+            plan, is_guessed = self.stage.plan, self._is_guessed(name)
+            done = act()
+            self.result.value = ""  # of the act before
+            if is_guessed:
+                self.ballot.open()
+            if name == "reset":
+                self._forget(is_other_plan=self.stage.plan != plan)
             self._show_last(done)
-            self.ballot.open()
         finally:  # an error takes the place of the words, and everything else is as it is
             self.watch()
             self.refresh()
+
+    def _is_guessed(self, act: str) -> bool:
+        """Whether the room is asked what comes of it. An answer is given in the open, by somebody
+        who has looked; hands that were counted before it are a guess all the same."""
+        has_hands = any(box.value for box in self.votes.children)
+        return self.stage.brings_news(act) and (act != "answer" or has_hands)
+
+    def _forget(self, *, is_other_plan: bool) -> None:
+        """After a reset. The grid stays, if it is there and that of the plan."""
+        self.ballot.close()
+        self._clear_votes()
+        if is_other_plan or not self.places.grid.children:
+            self._show_choices()
+
+    def _clear_votes(self) -> None:
+        for box in self.votes.children:
+            box.value = 0
 
     def _use(self, agent: str, plan: str) -> None:
         if self._is_filling or self.is_closed:
@@ -184,7 +203,8 @@ class Instructor(Panel):
         done = None
         try:
             done = self.stage.use(agent, plan)
-            self.ballot.open()
+            self.ballot.close()
+            self.result.value = ""
         finally:
             self._show_choices()
         if done:
@@ -192,16 +212,15 @@ class Instructor(Panel):
             self.say(" ".join([f"{agent}, {self.stage.plan}.", *done.said.splitlines()]))
 
     def _turn(self, is_on: bool) -> None:
-        self.ballot.turn(is_on)
+        self.ballot.turn(is_on, is_at_work=self.stage.is_at_work)
+        self.result.value = ""
         self.refresh()
 
     def _reveal(self) -> None:
         votes = {box.description: box.value for box in self.votes.children}
         came = self.ballot.reveal(votes, self.stage.outcome())
-        # An answer is a column: so it needs three lines, and the picture below stays on the screen.
-        self.result.value = _table(came.T.reset_index(names="answer"), "votes")
-        for box in self.votes.children:
-            box.value = 0
+        self.result.value = f"The room: {' · '.join(map(_counted, came.itertuples()))}"
+        self._clear_votes()
         self.refresh()
 
     # What is shown.
@@ -231,8 +250,8 @@ class Instructor(Panel):
 
     @property
     def style(self) -> str:
-        """Of the timeline: beside the grid, or as wide as a projector shows it."""
-        return "room" if self.room.value else "panel"
+        """Of the timeline: beside the grid, or above it, as wide as a projector shows it."""
+        return "room panel" if self.room.value else "panel"
 
     def redraw(self) -> None:
         self.refresh()
@@ -245,7 +264,7 @@ class Instructor(Panel):
         self.reveal.disabled = not is_hidden or self.stage.is_at_work
         has_answers, ballot = bool(self.stage.answers), self.ballot
         _show(has_answers, self.buttons["answer"], self.answers)
-        _show(ballot.is_open, self.votes, self.reveal)
+        _show(ballot.is_on, self.votes, self.reveal)
         _show(ballot.is_on and not ballot.is_open, self.result)
 
     def _draw(self, is_hidden: bool) -> None:
@@ -372,10 +391,15 @@ def _heading(text: str) -> HTML:
 
 def _vote(answer: str) -> BoundedIntText:
     made = BoundedIntText(
-        description=answer, min=0, max=9999, style={"description_width": "9.5em"},
-        layout={"width": "15em"},
-    )  # fmt: skip
+        description=answer, min=0, max=9999, style=AS_WIDE_AS_IT_IS, layout={"width": "auto"}
+    )
     return made.add_class("labkit-vote")
+
+
+def _counted(answer: Any) -> str:
+    """One row of the votes: in a line, since the picture below is to stay on the screen."""
+    words = f"{inline(answer.Index)}: {answer.votes}"
+    return words if answer.outcome == NO else f"<b>{words}, {answer.outcome}</b>"
 
 
 def _table(rows: pd.DataFrame, label: str) -> str:
@@ -396,6 +420,9 @@ _CSS = """<style>
 .labkit-instructor .labkit-seen { flex: 1 1 560px; min-width: 0; min-height: 236px; }
 .labkit-instructor .labkit-plan { margin-left: 10px; }
 .labkit-instructor .labkit-create { margin-left: 14px; }
+.labkit-instructor .labkit-vote { margin-right: 10px; }
+.labkit-instructor .labkit-vote input { flex: none; width: 4.5em; }
+.labkit-instructor .labkit-effects { margin-right: 14px; }
 .labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; width: max-content;
   max-height: 275px; overflow: auto; }
 .labkit-instructor .labkit-heading { max-width: 9.5em; line-height: 1.2; }
@@ -406,9 +433,14 @@ _CSS = """<style>
 .labkit-instructor .labkit-changes { max-height: 190px; overflow: auto; }
 .labkit-instructor .labkit-changes .labkit-table { max-height: none; }
 .labkit-instructor .labkit-script pre { user-select: all; }
-.labkit-room.labkit-instructor .labkit-grid { max-height: none; }
+.labkit-room.labkit-instructor { --jp-widgets-inline-height: 34px; }
+.labkit-room.labkit-instructor .widget-html-content { line-height: 1.25; }
+.labkit-room.labkit-instructor .labkit-status { min-height: 1.25em; }
 .labkit-room.labkit-instructor .labkit-middle { flex-flow: column-reverse; }
-.labkit-room.labkit-instructor .labkit-seen { flex: 0 0 auto; width: 100%; }
+.labkit-room.labkit-instructor .labkit-seen { flex: 0 0 auto; width: 100%; min-height: 254px; }
+.labkit-room.labkit-instructor .labkit-places { flex-flow: row wrap; align-items: flex-end; }
+.labkit-room.labkit-instructor .labkit-grid { max-height: 130px; --jp-widgets-font-size: 15px;
+  --jp-widgets-inline-height: 23px; }
 .labkit-room.labkit-instructor .labkit-table { max-height: 260px; }
 .labkit-room.labkit-instructor .labkit-changes { max-height: 320px; }
 </style>"""

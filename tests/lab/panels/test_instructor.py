@@ -3,113 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import shutil
-import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ipywidgets import HTML, Button, Dropdown, ToggleButton, ToggleButtons
+from ipywidgets import Button, Dropdown, ToggleButton, ToggleButtons
 
 from labkit import lab
 from labkit.errors import UsageError
 from labkit.lab import panels, verbs
 from labkit.lab.evidence import find_reports
 from labkit.lab.panels.instructor import Instructor
-from labkit.lab.process import NotReady, Process
+from labkit.lab.process import NotReady
 from labkit.lab.runs import messages
-from tests.lab.conftest import is_gone
+from tests.lab.conftest import is_gone, no_room_for_folders
+from tests.lab.panels.staging import (
+    alt,
+    at_work,
+    click,
+    demo,
+    die_at,
+    enabled,
+    everything,
+    has_failed,
+    png_size,
+    said,
+    text,
+    wait,
+    widgets,
+)
 
 BOTH = pytest.mark.parametrize("agent", ["restart", "durable"])
 DIES = {"restart": "after_effect:2", "durable": "boundary:7"}
 
-
-@pytest.fixture(autouse=True)
-def _begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
-    lab.begin("20")
-    capsys.readouterr()
-    yield
-    if verbs._open:
-        lab.end()
-
-
-def widgets(root: Any) -> Iterator[Any]:
-    yield root
-    for child in getattr(root, "children", ()):
-        yield from widgets(child)
-
-
-def click(panel: Instructor, *names: str) -> None:
-    for name in names:
-        panel.buttons[name].click()
-
-
-def die_at(panel: Instructor, at: str) -> None:
-    """Presses a place of the grid, as somebody does who cannot see the class."""
-    [place] = [each for each in widgets(panel.root) if getattr(each, "at", None) == at]
-    place.value = True
-
-
-def wait(panel: Instructor) -> None:
-    """Until the process has ended and the panel has noticed."""
-    if panel.stage.process is not None:
-        panel.stage.process.finish()
-    while panel.look():
-        pass
-
-
-def at_work(panel: Instructor) -> Process:
-    click(panel, "create", "run")
-    process = panel.stage.process
-    assert process is not None
-    lab.wait_for(process, "step_started", 0)
-    return process
-
-
-def text(html: str) -> str:
-    return re.sub(r"<[^>]*>", "", html)
-
-
-def said(panel: Instructor) -> str:
-    assert 'role="status"' in panel.status.value
-    return text(panel.status.value)
-
-
-def has_failed(panel: Instructor) -> bool:
-    assert "Traceback" not in panel.status.value
-    return "labkit-failed" in panel.status.value
-
-
-def alt(panel: Instructor) -> str:
-    found = re.search(r'alt="([^"]*)"', panel.timeline.value)
-    return found[1] if found else ""
-
-
-def png_size(panel: Instructor) -> tuple[int, int]:
-    found = re.search(r"base64,([^\"]+)", panel.timeline.value)
-    assert found
-    width, height = struct.unpack(">II", base64.b64decode(found[1])[16:24])
-    return width, height
-
-
-def enabled(panel: Instructor) -> set[str]:
-    return {name for name, each in panel.buttons.items() if not each.disabled}
-
-
-def everything(panel: Instructor) -> list[str]:
-    """All that somebody could read or press, in order."""
-    found = []
-    for each in widgets(panel.root):
-        if isinstance(each, HTML):
-            found.append(each.value)
-        elif isinstance(each, Button | ToggleButton):
-            found.append(f"{each.description} {'off' if each.disabled else 'on'}")
-        elif isinstance(each, Dropdown | ToggleButtons):
-            found.append(f"{each.description} {each.options} {each.disabled}")
-    return found
+__all__ = ["demo"]  # a fixture
+pytestmark = pytest.mark.usefixtures("demo")
 
 
 # The life of an agent.
@@ -261,91 +190,6 @@ def test_one_place_is_pressed_and_said_in_words() -> None:
     assert "exit 0: done" in said(panel)
 
 
-# Predict.
-
-
-def hidden(at: str) -> list[str]:
-    """What a room sees of a run that was killed there and resumed, before it has voted."""
-    panel = panels.Instructor("durable")
-    click(panel, "create")
-    die_at(panel, at)
-    panel.predict.value = True
-    click(panel, "run")
-    wait(panel)
-    click(panel, "resume")
-    wait(panel)
-    seen = [each.replace(at, "AT") for each in everything(panel)]
-    panel.predict.value = False
-    shown = [each.replace(at, "AT") for each in everything(panel)]
-    assert shown != seen
-    click(panel, "reset")
-    return seen
-
-
-def test_before_the_vote_two_outcomes_look_the_same() -> None:
-    waits, over = hidden("boundary:7"), hidden("boundary:4")
-    # Of the grid, each has another place pressed; the replaced words stand at other places.
-    is_place = re.compile(r"^(AT|boundary:\d+) o")
-    kept = [[each for each in seen if not is_place.match(each)] for seen in (waits, over)]
-    assert kept[0] == kept[1]
-    assert not any("WAITING" in each or "SUCCEEDED" in each for each in waits)
-    assert sum("Hidden until the room has voted" in each for each in waits) == 4
-
-
-def test_the_room_votes_and_then_sees() -> None:
-    panel = panels.Instructor()
-    panel.predict.value = True
-    click(panel, "create")
-    assert panel.reveal.disabled  # nothing has run
-    die_at(panel, "after_effect:2")
-    click(panel, "run")
-    assert "step_started" not in panel.pages["Journal"].value
-    wait(panel)
-    assert alt(panel) == ""
-    assert "step_started" not in panel.pages["Journal"].value
-    assert "killed" not in said(panel)
-    assert enabled(panel) == {"resume", "reset"}
-    panel.reveal.click()
-    assert has_failed(panel)
-    assert "nobody has voted" in said(panel)
-    assert alt(panel) == ""
-    panel.votes.children[1].value = 12
-    panel.reveal.click()
-    cells = re.findall(r"<t[hd]\b[^>]*>(?:<bdi>)?([^<]*)", panel.result.value)
-    assert cells == [
-        "answer", "0 reports", "1 report", "2 reports",
-        "votes", "0", "12", "0",
-        "outcome", "-", "came so", "-",
-    ]  # fmt: skip
-    assert "1 killed" in alt(panel)
-    assert "killed by SIGKILL" in said(panel)
-    click(panel, "resume")
-    wait(panel)
-    assert alt(panel) == ""  # a new act, a new vote
-    assert [box.value for box in panel.votes.children] == [0, 0, 0]
-
-
-def test_while_it_works_there_is_nothing_to_reveal() -> None:
-    panel = panels.Instructor()
-    panel.predict.value = True
-    at_work(panel)
-    assert enabled(panel) == {"kill", "reset"}
-    assert panel.reveal.disabled
-    panel.votes.children[0].value = 1
-    panel.reveal.click()  # a click that came too early
-    assert "its outcome is known when it has ended" in said(panel)
-    click(panel, "kill")
-    assert not panel.reveal.disabled
-
-
-def test_without_predict_nothing_is_hidden() -> None:
-    panel = panels.Instructor()
-    assert panel.votes.layout.display == "none"
-    assert panel.reveal.layout.display == "none"
-    panel.predict.value = True
-    assert panel.votes.layout.display == ""
-
-
 # Odd use.
 
 
@@ -363,6 +207,41 @@ def test_kill_twice_and_run_twice_are_a_line_each() -> None:
     click(panel, "resume")
     wait(panel)
     assert not has_failed(panel)
+
+
+def test_a_reset_that_failed_says_what_to_do_and_the_next_one_helps() -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    with no_room_for_folders():
+        click(panel, "reset")
+        assert has_failed(panel)
+        assert re.fullmatch("cannot make a folder in .*; mend the storage, try again", said(panel))
+        assert is_gone(process)
+        assert enabled(panel) == {"reset"}
+        for act in ("create", "run", "resume"):  # clicks that were under way
+            click(panel, act)
+            assert has_failed(panel)
+        panel.refresh()
+        assert said(panel).endswith("a fresh one was not made; mend the storage, then Reset.")
+    click(panel, "reset", "create")
+    assert not has_failed(panel)
+    assert enabled(panel) == {"run", "resume", "reset"}
+
+
+def test_a_grid_that_could_not_be_filled_is_filled_by_the_next_reset() -> None:
+    panel = panels.Instructor()
+    folder = verbs.current_folder().path
+    (folder / "plan.json").write_text("{", encoding="utf-8")
+    panel.plan.value = "quiet.json"
+    panel.plan.value = "plan.json"
+    assert has_failed(panel)
+    assert len(panel.places.grid.children) == 0
+    click(panel, "reset")
+    assert not has_failed(panel)
+    assert len(panel.places.grid.children) == 16
+    die_at(panel, "after_effect:2")
+    click(panel, "create", "reset")
+    assert panel.places.at == "after_effect:2"  # what was pressed stays
 
 
 def test_a_reset_while_at_work_ends_it() -> None:
