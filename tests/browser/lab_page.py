@@ -46,6 +46,7 @@ HAS_KERNEL = """
   return session.isReady && session.session?.kernel?.status === 'idle';
 }
 """
+SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 RUN_ALL = "() => window.jupyterapp.commands.execute('notebook:run-all-cells')"
 RUN_CELL = """
 async (number) => {
@@ -108,6 +109,21 @@ class LabPage:
     def load(self) -> None:
         """JupyterLab itself, with no file open."""
         self.page.goto(f"{self.address}/lab?token={self.token}&reset")
+        self._wait_until_loaded()
+
+    def reload(self) -> None:
+        """The page, as by F5: JupyterLab opens again what was open, and the kernel lives on. What
+        was not saved is lost."""
+        self.page.once("dialog", lambda asked: asked.accept())  # it asks, if there is such a thing
+        self.page.reload()
+        self._wait_until_loaded()
+        self.page.wait_for_function(IS_SHOWN, timeout=WAIT_MS)
+        self.wait_until_idle()
+
+    def save(self) -> None:
+        self.page.evaluate(SAVE)
+
+    def _wait_until_loaded(self) -> None:
         self.page.wait_for_function("() => window.jupyterapp", timeout=WAIT_MS)
         self.page.evaluate("() => window.jupyterapp.restored")
 

@@ -5,6 +5,7 @@ What the panel shows is compared with the journal and with the world outside, bo
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -245,6 +246,125 @@ def test_an_outcome_is_hidden_until_the_room_has_voted(lab: LabPage) -> None:
     expect(stage.root).to_contain_text("Left outside: 1 report")
     lab.photograph("instructor-revealed")
     assert problems_of_a_panel(stage.root) == []
+    lab.run_cell(1)
+
+
+TOO_HIGH = """
+(panel) => {
+  const notebook = window.jupyterapp.shell.currentWidget.node;
+  const screen = notebook.querySelector('.jp-WindowedPanel-outer').clientHeight;
+  const end = panel.querySelector('.labkit-pages').getBoundingClientRect().top;
+  return Math.max(0, end - panel.getBoundingClientRect().top - screen);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"), [("restart", "after_effect:2"), ("durable", "boundary:7")]
+)
+def test_what_a_room_looks_at_is_on_one_screen(agent: str, place: str, lab: LabPage) -> None:
+    """From the choices down to the grid, without the pages below: with a vote and a second lane,
+    and beside the bars that JupyterLab itself has."""
+    stage = on_stage(lab, agent)
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    stage.press("Room", "Predict", place, "Create")
+    stage.says("stored as")
+    stage.press("Run")
+    for act, answer in (("Resume", "1 report"), ("", "2 reports")):
+        stage.says("The process has ended")
+        assert stage.root.evaluate(TOO_HIGH) == 0
+        lines = {box["y"] for each in stage.root.locator(".labkit-vote").all()
+                 if (box := each.bounding_box())}  # fmt: skip
+        assert len(lines) == 1  # the vote is one row
+        words = answer if agent == "restart" else "waits, 1 message"
+        stage.root.get_by_label(words, exact=True).fill("12")
+        stage.root.get_by_label(words, exact=True).press("Enter")
+        stage.press("Reveal")
+        stage.sees("1 killed")
+        expect(stage.root.locator(".labkit-result")).to_contain_text("12")
+        assert stage.root.evaluate(TOO_HIGH) == 0
+        if act:
+            stage.press(act)
+    stage.root.evaluate("(panel) => panel.scrollIntoView()")
+    lab.photograph(f"instructor-{agent}-one-screen")
+    assert problems_of_a_panel(stage.root) == []
+    lab.run_cell(1)
+
+
+def test_an_answer_asks_no_hands_again(lab: LabPage) -> None:
+    stage = on_stage(lab, "durable")
+    stage.press("Predict", "boundary:7", "Create")
+    stage.says("stored as")
+    for act in ("Run", "Resume"):
+        stage.press(act)
+        stage.says("The process has ended")
+        stage.root.get_by_label("1 message", exact=True).fill("3")
+        stage.root.get_by_label("1 message", exact=True).press("Enter")
+        stage.press("Reveal")
+        stage.sees("1 killed")
+    stage.root.get_by_label("with").select_option("confirm")
+    stage.press("Answer")
+    stage.says("stored as SUCCEEDED")
+    stage.sees(r"\(SUCCEEDED\)")
+    expect(stage.button("Reveal")).to_be_disabled()
+    assert stage.effects() == 1
+    lab.run_cell(1)
+
+
+ROUNDS = int(os.environ.get("ROUNDS", "8"))
+
+
+@pytest.mark.timeout(120 + 15 * ROUNDS)
+def test_no_click_is_lost(lab: LabPage) -> None:
+    """With ROUNDS=40 in the environment, and every core busy, as long as you like."""
+    stage = on_stage(lab)
+    for _ in range(ROUNDS):
+        begin_work(stage)
+        stage.press("Kill")
+        stage.says("Process 2: killed by SIGKILL")
+        stage.sees("1 killed")
+        stage.press("Reset")
+        stage.says("No task is stored yet")
+    assert len(list(stage.folder.parent.glob("stage*"))) == ROUNDS
+    lab.run_cell(1)
+
+
+AGAIN = "panel = Instructor()\npanel"
+
+
+def test_after_a_reload_of_the_page_a_saved_panel_is_there_and_works(another_tab: LabPage) -> None:
+    lab = another_tab
+    stage = on_stage(lab)
+    begin_work(stage)
+    lab.save()
+    lab.reload()
+    stage.says("Process 2 is at work")
+    stage.press("Kill")
+    stage.sees("1 killed")
+    assert alive(lab.session) == {}
+    stage.press("Resume")
+    stage.says("stored as done")
+    assert stage.effects() == 1
+    lab.run_cell(1)
+
+
+def test_after_a_reload_without_saving_its_cell_shows_it_again(another_tab: LabPage) -> None:
+    """On what is there: the journal is in the folder, and the panel only shows it."""
+    lab = another_tab
+    lab.write("instructor.ipynb", BEGIN.format(agent="restart"), END, AGAIN)
+    lab.run_cell(0)
+    stage = OnStage(lab, "restart")
+    stage.press("after_effect:2", "Create")
+    stage.says("stored as")
+    stage.press("Run")
+    stage.sees("1 killed")
+    lab.reload()
+    expect(stage.root).to_have_count(0)
+    lab.run_cell(2)
+    stage.says("stored as running")
+    stage.press("Resume")
+    stage.says("stored as done")
+    assert stage.effects() == 1
     lab.run_cell(1)
 
 

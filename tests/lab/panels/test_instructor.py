@@ -294,6 +294,15 @@ def test_another_plan_is_the_one_that_is_created() -> None:
     assert "quiet.json" in panel.pages["Code"].value
 
 
+def test_a_plan_that_is_called_as_an_option_is_created() -> None:
+    folder = verbs.current_folder().path
+    (folder / "plan.json").rename(folder / "-x.json")
+    panel = panels.Instructor("restart", "-x.json")
+    click(panel, "create")
+    assert not has_failed(panel), said(panel)
+    assert "./-x.json" in text(panel.code.value)
+
+
 @pytest.mark.parametrize("what", ["folder", "database", "garbage"])
 def test_what_is_deleted_under_the_panel_is_a_line_and_reset_helps(what: str) -> None:
     panel = panels.Instructor()
