@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,6 +174,30 @@ def test_nothing_for_instructors_is_handed_out(checkout: Path) -> None:
     workbook.open_command([])
     names = {entry.file for entry in content.notebooks()} | {"GLOSSARY.md", ".labkit.lock"}
     assert set(os.listdir(checkout / "workbook")) == names
+
+
+def dead_links(markdown: str) -> list[str]:
+    """Links that lead nowhere from a copy: the workbook holds the notebooks and the glossary."""
+    handed_out = {"", "GLOSSARY.md", *(entry.file for entry in content.notebooks())}
+    headings = {title.replace(" ", "-") for title in re.findall(r"^#+ (.+)$", markdown, re.M)}
+    return [
+        f"{target}#{anchor}"
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", markdown)
+        if not target.startswith("https://")
+        and (target not in handed_out or (not target and anchor not in headings))
+    ]
+
+
+@pytest.mark.parametrize("entry", content.notebooks(), ids=lambda entry: entry.number)
+def test_a_link_leads_somewhere_from_the_workbook_too(entry: content.Notebook) -> None:
+    cells = read(places.originals() / entry.file)["cells"]
+    prose = [cell for cell in cells if cell["cell_type"] == "markdown"]
+    assert dead_links("\n\n".join("".join(cell["source"]) for cell in prose)) == []
+
+
+def test_a_link_to_what_only_instructors_have_is_found() -> None:
+    found = dead_links("# A b\n[x](INSTRUCTOR.md) [y](GLOSSARY.md#step) [z](#A-b) [w](#A-c)")
+    assert found == ["INSTRUCTOR.md#", "#A-c"]
 
 
 @pytest.mark.parametrize("damage", ["missing", "<<<<<<< HEAD\n{}", "{}", "[1]"])
