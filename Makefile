@@ -10,9 +10,10 @@ NEEDED_MB := 1500
 # Two workers share the tests. The cells of a notebook share a kernel, so they stay with one worker.
 # Two and not one per core: that is the machine on which the time limits have been tried.
 WORKERS ?= 2
-TESTS = $(PY) -m pytest -n $(WORKERS) --dist worksteal
-BROWSER = $(PY) -m pytest -m proof --durations=5
-NBVAL = $(PY) -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
+PYTEST = $(PY) -m pytest -p tests.quick_imports
+TESTS = $(PYTEST) -n $(WORKERS) --dist worksteal
+BROWSER = $(PYTEST) -m proof --durations=5
+NBVAL = $(PYTEST) -n $(WORKERS) --dist loadfile --nbval --nbval-current-env --nbval-cell-timeout=60 notebooks
 
 .PHONY: help lab test proof browser check lint notebooks controls bench clean
 .NOTPARALLEL:
@@ -67,7 +68,7 @@ test: $(MADE)
 
 proof: $(MADE) lint controls
 	@echo "make: full sweeps"
-	@$(PY) -m pytest -m proof --ignore=tests/browser
+	@$(PYTEST) -m proof --ignore=tests/browser
 	@echo "make: every notebook, three times"
 	@$(NBVAL) && $(NBVAL) && $(NBVAL)
 	@$(MAKE) --no-print-directory browser
