@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from labkit.chaos.scenario import scratch
 
 PLAN = """\
 {"goal": "Summarize notes into a report",
@@ -58,6 +62,21 @@ def run_labkit(folder: Path) -> RunAgent:
         return run_python("-m", "labkit", *args, env=env, cwd=cwd)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Python compiles for trials, once for all tests: it takes as long as several of them."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@contextmanager
+def new_root(compiled: Path) -> Iterator[Path]:
+    """A folder for workshops of the crash kit, which put their bytecode into `compiled`."""
+    with tempfile.TemporaryDirectory(prefix="labkit-chaos-", dir=scratch()) as name:
+        root = Path(name)
+        (root / "bytecode").symlink_to(compiled)
+        yield root
 
 
 def run_python(

@@ -5,7 +5,6 @@ The rows of DBOS and LangGraph need the extra `bench`, and are measured with `ma
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from labkit.chaos import compare, syscalls
 from labkit.chaos.compare import AtCall, Row, Seen, examples_command, measure, see, table
 from labkit.chaos.examples.catalogue import EXAMPLES, KEY, PROGRAMS, SENT, Example
 from labkit.chaos.kill import sweep, try_injuries
-from labkit.chaos.scenario import Workshop, scratch
+from labkit.chaos.scenario import Workshop
 from labkit.chaos.tracing import Reader, run_traced
 from labkit.errors import UsageError
+from tests.conftest import new_root
 from tests.restart.kit import needs_strace
 
 ONE = f"{KEY} {SENT}\n"
@@ -30,9 +30,9 @@ def example(name: str, *, has_key: bool = False) -> Example:
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="labkit-chaos-", dir=scratch()) as path:
-        yield Path(path)
+def root(compiled: Path) -> Iterator[Path]:
+    with new_root(compiled) as path:
+        yield path
 
 
 @pytest.mark.parametrize(

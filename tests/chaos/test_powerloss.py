@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -41,9 +40,10 @@ from labkit.chaos.powerloss import (
     try_one,
 )
 from labkit.chaos.recording import Recording, record_files
-from labkit.chaos.scenario import Scenario, Workshop, scratch
+from labkit.chaos.scenario import Scenario, Workshop
 from labkit.chaos.tracing import NEEDS_STRACE
 from labkit.errors import NotFound, UsageError
+from tests.conftest import new_root
 from tests.restart.kit import needs_strace
 
 PACKAGE = Path(labkit.__file__).parent
@@ -51,9 +51,9 @@ A, B = 1, 2  # inodes of two files
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="labkit-chaos-", dir=scratch()) as path:
-        yield Path(path)
+def root(compiled: Path) -> Iterator[Path]:
+    with new_root(compiled) as path:
+        yield path
 
 
 # The disk.
@@ -328,7 +328,7 @@ def require_all_held(losses: Losses, images: int) -> None:
 
 @needs_strace
 def test_the_agent_keeps_what_it_acknowledged(root: Path) -> None:
-    require_all_held(lose_power(agent(root), 60, acknowledged=restart_kept), 60)
+    require_all_held(lose_power(agent(root), 30, acknowledged=restart_kept), 30)
 
 
 @needs_strace

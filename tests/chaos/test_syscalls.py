@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import pytest
 
 from labkit.chaos import syscalls
 from labkit.chaos.kill import sweep, try_injuries
-from labkit.chaos.scenario import NotDelivered, Scenario, Workshop, scratch
+from labkit.chaos.scenario import NotDelivered, Scenario, Workshop
 from labkit.chaos.syscalls import Kill
 from labkit.chaos.tracing import NEEDS_STRACE, STRACE, Call, Reader, require_strace
 from labkit.chaos.verdict import Report
 from labkit.errors import NotFound, UsageError
+from tests.conftest import new_root
 from tests.promises import create_scenario
 from tests.restart.kit import needs_strace
 
@@ -53,9 +53,9 @@ IDLE = (*STRACE, "--seccomp-bpf")  # an injector that does nothing
 
 
 @pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="labkit-chaos-", dir=scratch()) as path:
-        yield Path(path)
+def root(compiled: Path) -> Iterator[Path]:
+    with new_root(compiled) as path:
+        yield path
 
 
 def shell(root: Path, program: str, *files: str) -> Workshop:

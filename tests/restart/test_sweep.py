@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +14,9 @@ import pytest
 
 from labkit.chaos import syscalls
 from labkit.chaos.kill import Injury, sweep
-from labkit.chaos.scenario import Workshop, scratch
+from labkit.chaos.scenario import Workshop
 from labkit.chaos.verdict import Report, add
+from tests.conftest import new_root
 from tests.promises import ROOT, Looked, create_scenario, run_scenario
 from tests.restart.kit import needs_strace
 
@@ -24,9 +24,9 @@ pytestmark = needs_strace
 
 
 @pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="labkit-sweep-", dir=scratch()) as path:
-        yield Path(path)
+def root(compiled: Path) -> Iterator[Path]:
+    with new_root(compiled) as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
