@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from labkit.database import BUSY_S
 from labkit.errors import BadInput, NotFound, UsageError
 from labkit.journal.chart import Source, path_of
 from labkit.journal.reading import (
@@ -33,12 +34,16 @@ __all__ = [
 ]  # fmt: skip
 
 CUT = 200  # characters of the data in a list
-MAX_SEQ = 2**63 - 1
+MIN_SEQ, MAX_SEQ = -(2**63), 2**63 - 1
 KIN = 50  # neighbours at most
 PRETTY = 20_000_000  # characters
 # Of SQLite's machine: the view of a file that somebody made may have no end. 25 for each event
 # that is counted; a glance takes a few hundred.
 STEPS, GLANCE_STEPS = 300_000_000, 10_000_000
+MAX_EXACT = 2**53  # beyond it a float, as in a picture, takes two neighbours for one
+ALTERED = "the journal was altered by hand, or is none of an agent"
+WIDTH = 56  # characters of a line in a list
+LEAST, MOST = 5, 24  # of what is cut in it
 
 
 class Task(NamedTuple):
@@ -63,7 +68,8 @@ class Run(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """How much a journal holds; tasks and runs in the order of their first events."""
+    """How much a journal holds; tasks and runs in the order of their first events. Of a journal
+    without events `first_seq` is 1 and `last_seq` is 0."""
 
     is_durable: bool
     events: int
@@ -71,14 +77,24 @@ class Contents(NamedTuple):
     tasks: tuple[Task, ...]
     runs: tuple[Run, ...]
     kinds: dict[str, int]
+    first_seq: int = 1
+
+    @property
+    def oddity(self) -> str:
+        """What no agent writes, in a sentence; empty where there is nothing of that kind."""
+        if self.first_seq < 1:
+            return f"An agent counts from 1, but its first seq is {self.first_seq}: {ALTERED}."
+        if self.last_seq > MAX_EXACT:
+            return f"No agent comes as far as seq {self.last_seq}: {ALTERED}."
+        return ""
 
     @property
     def summary(self) -> str:
-        """In one sentence."""
+        """In one sentence, and another one where there is something odd."""
         system, word = ("durable runs", "run") if self.is_durable else ("the restart agent", "task")
         tasks = f"{len(self.tasks):,} {word}{'' if len(self.tasks) == 1 else 's'}"
         events = f"{self.events:,} event{'' if self.events == 1 else 's'}"
-        return f"{events}, {tasks}; a journal of {system}."
+        return f"{events}, {tasks}; a journal of {system}. {self.oddity}".rstrip()
 
 
 NOTHING = Contents(False, 0, 0, (), (), {})
@@ -104,16 +120,17 @@ def contents(source: Source, before: Contents | None = None) -> Contents:
     at the newer ones only. Raises what `snapshot` raises."""
     known = before or NOTHING
     with _bounded(source, STEPS) as reader:
-        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), max(seq)
-            FROM journal WHERE seq > ? GROUP BY 1, 2, 3 ORDER BY min(seq)"""
-        groups = list(reader.tuples(query, (known.last_seq,))) if reader.has_journal else []
+        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), max(seq), min(seq)
+            FROM journal WHERE seq >= ? GROUP BY 1, 2, 3 ORDER BY min(seq)"""
+        after = MIN_SEQ if before is None else before.last_seq + 1
+        groups = _from(reader, after, query, after)
         statuses = {task.id: task.status for task in read_tasks(reader)}
         is_durable = reader.is_durable
-    last_seqs = _whole(max_seq for *_, max_seq in groups)
+    seqs_seen = _whole(seq for *_, last, first in groups for seq in (last, first))
     of_task = Counter({task.id: task.events for task in known.tasks})
     of_run = Counter({(run.task_id, run.name): run.events for run in known.runs})
     of_kind = Counter(known.kinds)
-    for task, run, kind, count, _ in groups:
+    for task, run, kind, count, *_ in groups:
         of_task[task] += count
         of_kind[kind] += count
         if run is not None:
@@ -122,10 +139,11 @@ def contents(source: Source, before: Contents | None = None) -> Contents:
     return Contents(
         is_durable,
         of_task.total(),
-        max(last_seqs, default=known.last_seq),
+        max(seqs_seen, default=known.last_seq),
         tuple(Task(name, statuses.get(name), of_task[name]) for name in names),
         tuple(Run(task, run, count) for (task, run), count in of_run.items()),
         dict(of_kind),
+        known.first_seq if known.events else min(seqs_seen, default=1),
     )
 
 
@@ -135,20 +153,20 @@ def seqs(
     *,
     run: str | None = None,
     kinds: Collection[str] = (),
-    after: int = 0,
+    after: int | None = None,
     until: int = MAX_SEQ,
 ) -> list[int]:
     """The `seq` of the events of a task, a run and some kinds; all of them by default. With
     `after < seq <= until`."""
+    first = MIN_SEQ if after is None else after + 1
     with _bounded(source, STEPS) as reader:
         query = f"""SELECT seq FROM journal
-            WHERE seq > ? AND seq <= ?
+            WHERE seq >= ? AND seq <= ?
             AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
             AND (? = '[]' OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq"""
         chosen = json.dumps(list(kinds))
-        values = (after, until, task, task, run, run, chosen, chosen)
-        found = reader.tuples(query, values) if reader.has_journal else iter(())
-        return _whole(seq for (seq,) in found)
+        values = (first, until, task, task, run, run, chosen, chosen)
+        return _whole(seq for (seq,) in _from(reader, first, query, *values))
 
 
 def rows(source: Source, chosen: Sequence[int]) -> list[Event]:
@@ -183,11 +201,12 @@ def neighbours(source: Source, seq: int) -> list[Neighbour]:
     return [Neighbour(", ".join(words[at]), event_of[at]) for at in sorted(event_of)]
 
 
-def glance(source: Source, before: Glance | None = None) -> Glance:
+def glance(source: Source, before: Glance | None = None, busy_s: float = BUSY_S) -> Glance:
     """The last `seq` of the file, and whether it is another file than that of `before`, or no
-    longer holds its last event. Cheap: for looking again and again."""
+    longer holds its last event. Cheap: for looking again and again. Raises StorageBusy where it is
+    locked for `busy_s` seconds, 0 for at once."""
     path = path_of(source)
-    with _bounded(path, GLANCE_STEPS) as reader:
+    with _bounded(path, GLANCE_STEPS, busy_s) as reader:
         last_seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else None
         last = _identity(reader, last_seq or 0)
         kept = before is None or _identity(reader, before.last_seq) == before.last
@@ -197,9 +216,18 @@ def glance(source: Source, before: Glance | None = None) -> Glance:
     return Glance(last_seq or 0, not is_same, file, last)
 
 
-def lines(events: Iterable[Event], *, with_task: bool = False) -> list[str]:
-    """Each event as one line of a list: kind, step, who, and the task where asked for."""
-    return [_line(event, with_task) for event in events]
+def lines(events: Iterable[Event], *, with_task: bool = False, width: int = WIDTH) -> list[str]:
+    """Each event as one line of a list: kind, step, attempt, who, and the task where asked for.
+
+    One below the other. Where that is wider than `width` characters, the widest columns are cut, in
+    the middle, since of an id the beginning and the end tell the most; the kind last of all.
+    """
+    rows = [_words(event, with_task) for event in events]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    while sum(widths) + 2 * len(widths) - 2 > width and max(widths) > LEAST:
+        widest = max(widths[1:]) if max(widths[1:]) > LEAST else widths[0]
+        widths[len(widths) - 1 - widths[::-1].index(widest)] -= 1
+    return ["  ".join(map(_fitted, words, widths)).rstrip() for words in rows]
 
 
 def fields(event: Event) -> list[tuple[str, object]]:
@@ -256,11 +284,18 @@ def _whole(seqs: Iterable[int]) -> list[int]:
 
 
 @contextmanager
-def _bounded(source: Source, steps: int) -> Iterator[Reader]:
+def _bounded(source: Source, steps: int, busy_s: float = BUSY_S) -> Iterator[Reader]:
     """A snapshot that raises BadInput where so many steps do not come to an end."""
-    with snapshot(path_of(source)) as reader:
+    with snapshot(path_of(source), busy_s) as reader:
         reader.bound(steps)
         yield reader
+
+
+def _from(reader: Reader, first: int, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query that begins with this seq; none where no seq is as large."""
+    if first > MAX_SEQ or not reader.has_journal:
+        return []
+    return list(reader.tuples(query, values))
 
 
 def _changed_at(path: str) -> float:
@@ -296,7 +331,7 @@ def _kin(reader: Reader, it: Event) -> Iterator[Event]:
     """The others of its step, or of its run where it has no step; the nearest first."""
     key = (it.owner if reader.is_durable else it.run_id) if it.step_idx is None else it.step_idx
     column = f"step_idx IS NULL AND {_run_of(reader)}" if it.step_idx is None else "step_idx"
-    where = f"task_id = ? AND {column} = ? AND seq <> ? ORDER BY abs(seq - ?) LIMIT {KIN}"
+    where = f"task_id = ? AND {column} = ? AND seq <> ? ORDER BY abs(seq * 1.0 - ?) LIMIT {KIN}"
     return _events(reader, where, it.task_id, key, it.seq, it.seq)
 
 
@@ -311,10 +346,22 @@ def _identity(reader: Reader, seq: int) -> tuple[Any, ...]:
     return next(reader.tuples(query, (seq,)), ()) if reader.has_journal else ()
 
 
-def _line(event: Event, with_task: bool) -> str:
+def _words(event: Event, with_task: bool) -> list[str]:
     step = "" if event.step_idx is None else f"{event.step_idx} {event.step or ''}".strip()
-    if event.attempt is not None:
-        step += f" #{event.attempt}"
-    who = str((event.owner if event.is_durable else event.run_id) or "")
-    parts = [f"{plain(str(event.kind), 16):<16}", f"{plain(step, 24):<24}", f"{plain(who, 24):<12}"]
-    return "  ".join([*parts, plain(str(event.task_id), 24)] if with_task else parts).rstrip()
+    attempt = "" if event.attempt is None else f"#{event.attempt}"
+    who = (event.owner if event.is_durable else event.run_id) or ""
+    words = [event.kind, step, attempt, who, *([event.task_id] if with_task else [])]
+    return [_short(str(word), MOST) for word in words]
+
+
+def _short(text: str, limit: int) -> str:
+    """As one line, cut in its middle."""
+    text = plain(f"{text[:CUT]}", CUT)
+    if len(text) <= limit:
+        return text
+    tail = (limit - 1) // 2
+    return f"{text[: limit - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _fitted(word: str, width: int) -> str:
+    return f"{_short(word, width):<{width}}"

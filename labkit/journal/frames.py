@@ -213,7 +213,7 @@ class Journal:
         *,
         run: str | None = None,
         kinds: Collection[str] = (),
-        after: int = 0,
+        after: int | None = None,
         until: int = explore.MAX_SEQ,
     ) -> list[int]:
         """The `seq` of the events of a task, of a run (of durable runs: an owner with its epoch,

@@ -75,6 +75,7 @@ MARKERS = {
 }
 MAX_BARS_WITH_NAMES = 60  # beyond it, a name rarely fits, and each try costs time
 MAX_BARS_WITH_EDGES = 300  # beyond it a bar has few pixels, and its edge would hide its neighbour
+MAX_EXACT = 2**53
 SCREEN = 7.2  # inches at 100 pixels each: the height of a projector's screen
 SHORTEST = 0.006  # of a bar, as a share of all that is shown: 5 pixels
 
@@ -126,6 +127,9 @@ def paint(figure: Figure, chart: Chart, *, by: str, size: Size, dark: bool) -> N
 class _Painter:
     def __init__(self, figure: Figure, chart: Chart, by: str, size: Size, ink: Ink) -> None:
         self.figure, self.chart, self.by, self.size, self.ink = figure, chart, by, size, ink
+        # A float cannot tell larger ones apart: of such a journal it counts from the first.
+        is_exact = max(abs(chart.first_seq), abs(chart.last_seq)) <= MAX_EXACT
+        self.zero = 0 if is_exact else chart.first_seq
         figure.set_facecolor(ink.paper)
         self.axes = figure.add_subplot(facecolor=ink.paper)
         self._measure_height()
@@ -177,12 +181,15 @@ class _Painter:
         self.inches = across / (self.end - self.first)
 
     def _x(self, seq: int, at: float) -> float:
-        return float(seq) if self.by == "order" else at - self.chart.first_at
+        return float(seq - self.zero) if self.by == "order" else at - self.chart.first_at
 
     def _bar_ends(self) -> tuple[Floats, Floats]:
-        bars, by_order = self.chart.bars, self.by == "order"
-        ends = [(b.begin_seq, b.end_seq) if by_order else (b.begin_at, b.end_at) for b in bars]
-        a, b = np.array(ends, dtype=float).reshape(-1, 2).T + self._x(0, 0)
+        bars, zero, start = self.chart.bars, self.zero, self.chart.first_at
+        if self.by == "order":
+            ends: list[Any] = [(b.begin_seq - zero, b.end_seq - zero) for b in bars]
+        else:
+            ends = [(b.begin_at - start, b.end_at - start) for b in bars]
+        a, b = np.array(ends, dtype=float).reshape(-1, 2).T
         return np.minimum(a, b), np.maximum(a, b)
 
     def _lane_ends(self) -> tuple[Floats, Floats]:
@@ -299,7 +306,9 @@ class _Painter:
         self.axes.set_xticks([tick for tick in ticks if self.first <= tick <= self.last])
         self.axes.tick_params(axis="x", colors=self.ink.text, labelsize=self.size.font, length=3)
         whose = "run" if self.chart.is_durable else "task"
-        word = "order of entries (seq)" if by_order else f"seconds since the {whose}'s first entry"
+        counted = f"seq {-self.zero:+}" if self.zero else "seq"
+        order, time = f"order of entries ({counted})", f"seconds since the {whose}'s first entry"
+        word = order if by_order else time
         again = [bar for bar in self.chart.bars if (bar.attempt or 1) > 1]
         if again and self.names_steps:
             bar = again[0]

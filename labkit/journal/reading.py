@@ -18,8 +18,8 @@ from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from labkit.database import Database
-from labkit.errors import BadInput, NotFound, StorageFault, UnknownTask
+from labkit.database import BUSY_S, Database
+from labkit.errors import BadInput, NotFound, StorageBusy, StorageFault, UnknownTask
 
 __all__ = [
     "EVENT_COLUMNS",
@@ -174,7 +174,8 @@ class Reader(Database):
     def _fault(self, error: Exception) -> BaseException:
         if _is_interrupt(error):
             return BadInput(_NO_END.format(self.path))
-        return super()._fault(error)
+        fault = super()._fault(error)
+        return StorageBusy(_LOCKED.format(self.path)) if isinstance(fault, StorageBusy) else fault
 
     def _cursor(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         cursor = self._sql.cursor()
@@ -204,12 +205,13 @@ class Reader(Database):
 
 
 @contextmanager
-def snapshot(path: str) -> Iterator[Reader]:
+def snapshot(path: str, busy_s: float = BUSY_S) -> Iterator[Reader]:
     """All that is read inside it is of one moment.
 
-    Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal.
+    Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal,
+    StorageBusy for one that another program keeps locked for `busy_s` seconds.
     """
-    reader = open_journal(path)
+    reader = open_journal(path, busy_s)
     try:
         reader.execute("BEGIN")
         # A creation that was killed leaves a file without any schema object: no rows, no fault.
@@ -220,12 +222,12 @@ def snapshot(path: str) -> Iterator[Reader]:
         reader.close()
 
 
-def open_journal(path: str) -> Reader:
+def open_journal(path: str, busy_s: float = BUSY_S) -> Reader:
     """Opens for reading, also in a folder that cannot be written. Raises as `snapshot`."""
     if not os.path.exists(path):
         raise NotFound(f"{path} does not exist, and was not created; check the path")
     try:
-        return Reader(path, "ro")
+        return Reader(path, "ro", busy_s)
     except StorageFault as fault:
         if getattr(fault.__cause__, "sqlite_errorcode", 0) not in _NO_INDEX:
             raise
@@ -236,18 +238,20 @@ def open_journal(path: str) -> Reader:
             f"{path} has a -wal beside it, in a folder that cannot be written; "
             "copy both files to a folder of yours and open the copy"
         )
-    return Reader(path, "ro&immutable=1")
+    return Reader(path, "ro&immutable=1", busy_s)
 
 
 def read_events(
-    reader: Reader, task: str | None = None, *, after: int = 0, until: int | None = None
+    reader: Reader, task: str | None = None, *, after: int | None = None, until: int | None = None
 ) -> Iterator[Event]:
     """The events in their order, those of one task or all, with `after < seq <= until`."""
     where, values = _of_task("task_id", task)
+    if after is not None:  # else also what somebody numbered below 1
+        where, values = f"{where} AND seq > ?", (*values, after)
     if until is not None:
         where, values = f"{where} AND seq <= ?", (*values, until)
-    query = f"{_SELECT} WHERE {where} AND seq > ? ORDER BY seq"
-    pieces = reader.pieces(query, (*values, after)) if reader.has_journal else ()
+    query = f"{_SELECT} WHERE {where} ORDER BY seq"
+    pieces = reader.pieces(query, values) if reader.has_journal else ()
     for piece in pieces:
         _require_types(list(zip(*piece, strict=True)))
         yield from map(_EVENT_OF, piece)
@@ -392,6 +396,7 @@ _MISTAKES = (
 )  # fmt: skip
 # Steps of SQLite's machine between two calls. One step may be `randomblob(20000000)`.
 TICK = 1_000
+_LOCKED = "{} is locked by another program; nothing is lost, try again when that has ended"
 _NO_END = "{} was not read to its end: its view `journal` is too large, or has no end"
 _ENDLESS = (
     "the query was stopped before its end, after {} million steps of SQLite; "

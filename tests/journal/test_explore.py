@@ -68,7 +68,7 @@ def test_contents_of_what_only_one_of_the_two_knows(tamper: Tamper) -> None:
 def test_contents_of_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.db"
     path.touch()
-    assert contents(path)[1:] == (0, 0, (), (), {})
+    assert contents(path)[1:] == (0, 0, (), (), {}, 1)
     assert seqs(path) == rows(path, [1]) == []
     assert glance(path).last_seq == 0
 
@@ -185,8 +185,8 @@ def test_a_time_that_is_none(ts: str, tamper: Tamper) -> None:
 
 def test_a_line_for_an_event(killed_twice: Path, answered: Path) -> None:
     assert lines(rows(killed_twice, [2, 8]), with_task=True) == [
-        "run_started                                 00000001      demo",
-        "step_started      1 summarize #2            00000002      demo",
+        "run_started                    00000001  demo",
+        "step_started  1 summarize  #2  00000002  demo",
     ]
     started = seqs(answered, kinds=["step_started"])[0]
     assert lines(rows(answered, [started]))[0].endswith("ann#1")
@@ -197,6 +197,85 @@ def test_a_line_is_one_line(tamper: Tamper) -> None:
     [line] = lines(rows(path, [4]))
     assert line == plain(line)
     assert len(line) < 80
+
+
+def test_lines_that_are_too_wide_are_cut_in_the_middle(tamper: Tamper) -> None:
+    """Their columns stand one below the other, and each still has something of every value."""
+    path = tamper(
+        "UPDATE events SET run_id = 'worker-of-a-long-name-' || run_id WHERE run_id NOT NULL"
+    )
+    assert lines(rows(path, [11, 12]), with_task=True, width=48) == [
+        "step_recovered  2 wri…fact  #1  worke…0003  demo",
+        "run_started                     worke…0003  demo",
+    ]
+    [first, second] = lines(rows(path, [11, 12]), width=10)
+    assert first.split() == ["st…ed", "2", "…ct", "#1", "wo…03"]
+    assert second.split() == ["ru…ed", "wo…03"]
+
+
+def edge_of(path: Path) -> tuple[int, int]:
+    found = contents(path)
+    return found.first_seq, found.last_seq
+
+
+LARGEST, LEAST = 2**63 - 1, -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("statements", "seq", "words"),
+    [
+        (["UPDATE events SET seq = 0 WHERE seq = 1"], 0, "its first seq is 0"),
+        (["UPDATE events SET seq = seq - 1000"], -999, "its first seq is -999"),
+        ([f"UPDATE events SET seq = {LEAST} WHERE seq = 1"], LEAST, f"its first seq is {LEAST}"),
+        (
+            [f"UPDATE events SET seq = {LARGEST} WHERE seq = 15"],
+            LARGEST,
+            f"as far as seq {LARGEST}",
+        ),
+        (
+            ["DELETE FROM events WHERE seq <> 5", f"UPDATE events SET seq = {LARGEST}"],
+            LARGEST,
+            f"as far as seq {LARGEST}",
+        ),
+    ],
+)
+def test_a_seq_that_no_agent_writes_is_counted_listed_drawn_and_told(
+    statements: list[str], seq: int, words: str, tamper: Tamper
+) -> None:
+    path = tamper(*statements)
+    journal, found = Journal(path), contents(path)
+    assert found.events == len(journal.events()) == len(seqs(path))
+    assert seq in seqs(path)
+    assert seq in edge_of(path)
+    assert words in found.summary
+    assert len(found.summary.splitlines()) == 1
+    assert contents(path, found) == found
+    assert seqs(path, after=found.last_seq) == []
+    assert seq in [each.event.seq for each in neighbours(path, seq)]
+    for by in ("order", "time"):
+        assert timeline(path, "demo", by=by).png()
+    assert timeline(path, "demo", until=seq).png()
+    assert {each.seq for each in journal.read()} == {*seqs(path)}
+
+
+def test_an_agent_counts_from_1(killed_twice: Path, every_kind: Path) -> None:
+    assert contents(killed_twice).oddity == contents(every_kind).oddity == ""
+
+
+def test_a_picture_tells_neighbours_with_large_numbers_apart(
+    tamper: Tamper, killed_twice: Path
+) -> None:
+    """A float would take them for one."""
+    path = tamper(f"UPDATE events SET seq = seq + {LARGEST - 15}")
+    large, small = corners_of(path), corners_of(killed_twice)
+    assert len(large) > 4
+    assert [x - large[0] for x in large] == [x - small[0] for x in small]
+
+
+def corners_of(path: Path) -> list[float]:
+    """Where bars begin and end in the picture, from left to right."""
+    patches = timeline(path, "demo").axes[0].patches
+    return sorted({float(x) for patch in patches for x in patch.get_path().vertices[:, 0]})
 
 
 # Whether the file is still the same.

@@ -28,16 +28,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ipywidgets import HTML, Checkbox
+from ipywidgets import HTML
 
-from labkit.errors import NotFound, StorageBusy, UsageError
+from labkit.errors import LabkitError, NotFound, StorageBusy, UsageError, describe
 from labkit.journal import Journal, timeline
 from labkit.journal.chart import Source, path_of
 from labkit.journal.explore import (
     Contents,
     Glance,
     fields,
-    find_journals,
+    glance,
     lines,
     neighbours,
     pretty,
@@ -45,6 +45,7 @@ from labkit.journal.explore import (
 )
 from labkit.journal.frames import Verdicts
 from labkit.journal.starters import Starter, starters
+from labkit.lab.panels.explorer_choices import BRIEF_S, Choices, opened
 from labkit.lab.panels.explorer_pages import (
     ALL,
     CSS,
@@ -53,31 +54,34 @@ from labkit.lab.panels.explorer_pages import (
     PicturePage,
     ReplayPage,
     SqlPage,
-    menu,
-    text,
+    count,
+    frame_table,
+    typed,
 )
 from labkit.lab.panels.parts import (
     EXPECTED,
-    PAGE,
     Panel,
     Tabs,
     block,
-    button,
     inline,
     options,
     picture,
     row,
     table,
+    visible,
 )
 from labkit.lab.places import home
 
 __all__ = ["Explorer"]
 
 SENTENCE = "The journal explorer: any journal, its events, its laws, its timeline, replayed."
+NEWS = "There are new events, up to seq {}: tick Follow to see them."
 NOTHING_OPEN = "No journal is open: choose one, or type a path."
 EVERY_S = 0.25
-MAX_PATH = 4096  # of Linux
 LIVE = 5_000  # events: a larger journal is drawn and judged when its page is shown, not live
+LOCKED = 4  # looks, which do not wait: it was no writer's moment then
+WIDE, WIDE_IN_ROOM = 56, 36  # characters of an event's line that a screen of 1280 x 720 shows
+CONTENTS = "journal.contents()"
 
 
 class Explorer(Panel):
@@ -105,17 +109,20 @@ class Explorer(Panel):
         self._glance: Glance | None = None
         self._verdicts: Verdicts | None = None
         self._told = 0  # the last seq that the status spoke of
+        self._followed = 0  # the last seq before what came in last
+        self._busy = 0  # looks, one after the other, that found the file locked
         self._is_lost = self._is_filling = False
         self._stale: set[str] = set()
         self._codes: dict[str, str] = {}  # of the last act on each page
-        self._make_choices(os.fspath(witness))
+        self._words: dict[str, str] = {}  # of the status, where that is not about the whole journal
         self.events, self.picture, self.replay = EventsPage(), PicturePage(), ReplayPage()
+        self.choices = Choices(os.fspath(witness), self.events.kinds)
         self.laws, self.sql = LawsPage(), SqlPage()
-        pages: dict[str, Any] = {
+        self._pages: dict[str, Any] = {
             "Events": self.events, "Timeline": self.picture, "Replay": self.replay,
             "Laws": self.laws, "SQL": self.sql,
         }  # fmt: skip
-        roots = {name: page.root for name, page in pages.items()}
+        roots = {name: page.root for name, page in self._pages.items()}
         self.views = Tabs("Show", roots, "labkit-explorer-view")
         self._arrange()
         self._listen()
@@ -127,45 +134,28 @@ class Explorer(Panel):
 
     # Widgets.
 
-    def _make_choices(self, witness: str) -> None:
-        self.found = menu("Journals", "found", "The journals of the lab's runs, newest first")
-        self.find = button("Find", "Looks for journals again", "labkit-explorer-find")
-        self.path = text("Path", "path", "A journal's file; Enter opens it", "24em")
-        self.open_it = button("Open", "Opens the file at this path", "labkit-explorer-open")
-        self.witness = text(
-            "Witness",
-            "witness",
-            "A file from outside: a line for each effect, its key first",
-            "16em",
-        )
-        self.witness.value = witness
-        self.task = menu("Task", "task", "Shows one task, or durable run, only")
-        self.run = menu("Run", "run", "Shows one run only; of durable runs, one advance")
-        self.follow = Checkbox(
-            description="Follow", indent=False, tooltip="Shows events as they come",
-            layout={"width": "auto"},
-        ).add_class("labkit-explorer-follow")  # fmt: skip
-
     def _arrange(self) -> None:
-        first = row(self.found, self.find, self.path, self.open_it)
-        second = row(self.task, self.run, self.witness, self.follow, self.room)
+        top = self.choices
+        first = row(top.found, top.find, top.path, top.open_it)
+        second = row(top.task, top.run, top.witness, top.follow, self.room)
         self.fill(HTML(CSS), first, second, self.status, self.views.root, self.code)
         self.root.children = self.root.children[:-2]  # where `fill` puts status and code
 
     def _listen(self) -> None:
-        self._on(self.found, self._open_found)
-        self._on(self.find, self._find)
-        self._on(self.path, self.open)
-        self._on(self.open_it, lambda: self.open(self.path.value))
-        self._on(self.witness, lambda _: self._judge_anew())
-        self._on(self.task, lambda _: self._choose_task())
-        self._on(self.run, lambda _: self._pick())
-        self._on(self.follow, lambda _: self._follow())
+        top = self.choices
+        self._on(top.found, self._open_found)
+        self._on(top.find, self._find)
+        self._on(top.path, self.open)
+        self._on(top.open_it, lambda: self.open(top.path.value))
+        self._on(top.witness, lambda _: self._judge_anew())
+        self._on(top.task, lambda _: self._choose_task())
+        self._on(top.run, lambda _: self._pick())
+        self._on(top.follow, lambda _: self._follow())
         self._on(self.views.buttons, lambda _: self._turn())
         self._on(self.events.kinds, lambda _: self._pick())
-        self._on(self.events.detail.buttons, lambda _: self._show_event())
-        self._on(self.picture.by, lambda _: self._show_timeline())
-        self._on(self.replay.slider, lambda _: self._show_replay())
+        self._on(self.events.detail.buttons, lambda _: self._make("Events", self._show_event))
+        self._on(self.picture.by, lambda _: self._make("Timeline", self._show_timeline))
+        self._on(self.replay.slider, lambda _: self._make("Replay", self._show_replay))
         self._on(self.replay.back, lambda: self._step(-1))
         self._on(self.replay.forth, lambda: self._step(1))
         self._on(self.sql.starter, self._start_with)
@@ -191,37 +181,36 @@ class Explorer(Panel):
 
     def open(self, path: str) -> None:
         """Shows another journal. Where it cannot be read, the one before stays."""
-        if not path.strip():
-            raise UsageError("type the path of a journal, or choose one from the list")
-        if len(path) > MAX_PATH:
-            raise UsageError(f"this text of {len(path):,} characters is no path; type one")
-        journal = Journal(_expanded(path))
-        glance, contents = journal.glance(), journal.contents()
-        self.journal, self.contents, self._glance = journal, contents, glance
-        self._told = contents.last_seq
-        self.seq, self._verdicts, self._is_lost = None, None, False
+        try:
+            journal, seen, contents = opened(path)
+        except EXPECTED as error:
+            if self.journal is None:
+                raise
+            below = f"Below is still {visible(os.path.basename(self.journal.path), 40)}."
+            raise LabkitError(f"{visible(describe(error), 340)}. {below}") from error
+        self.journal, self.contents, self._glance = journal, contents, seen
+        self._told = self._followed = contents.last_seq
+        self.seq, self._verdicts, self._is_lost, self._busy = None, None, False, 0
         self._codes.clear()
+        self._words.clear()
+        self.sql.clear()
         with self._filling():
-            # The box shows a path as it is, so it shows none that a browser would turn around.
-            self.path.value = path if path.isprintable() else ""
             self.sql.starter.options = options(
                 [("choose one", ALL), *((s.title, s) for s in self._starters())], 60
             )
-            for choice in (self.task, self.run):
-                choice.options = [("all", ALL)]
-            _choose(self.found, path)
-            self.events.kinds.value = ()
-            self._fill_choices()
+            self.choices.forget()
+            self.choices.show_path(path)
+            self.choices.fill(self._contents)
             if len(contents.tasks) == 1:
-                self.task.value = contents.tasks[0].id
+                self.choices.task.value = contents.tasks[0].id
         start = f"from labkit.journal import Journal, timeline\njournal = Journal({journal.path!r})"
-        code = f"{start}\njournal.contents()"
+        code = f"{start}\n{CONTENTS}"
         self.show_code(code)  # before that of the page in sight, which needs `journal`
+        self.watch()
         self._list_events()
         self._show_anew()
-        self.say(f"{os.path.basename(journal.path)}: {contents.summary}")
+        self.say(self._whole)
         self.show_code(code)
-        self.watch()
 
     def _starters(self) -> Sequence[Starter]:
         return starters(is_durable=self._contents.is_durable)
@@ -231,69 +220,81 @@ class Explorer(Panel):
             self.open(path)
 
     def _find(self) -> None:
-        found = find_journals(self.folder)
-        named = [(path, os.path.join(self.folder, path)) for path in found]
         with self._filling():
-            self.found.options = [(f"{len(found)} found", ALL), *options(named, 60)]
-        self.show_code(
-            f"from labkit.journal import explore\nexplore.find_journals({self.folder!r})"
-        )
+            self.choices.list_journals(self.folder)
+        code = f"from labkit.journal import explore\nexplore.find_journals({self.folder!r})"
+        super().show_code(code)  # it is of no page
 
     def look(self) -> bool:
         if self.journal is None:
             return False
         try:
-            now = self.journal.glance(self._glance)
+            now = glance(self.journal, self._glance, busy_s=0)
+        except StorageBusy as error:
+            self._busy += 1
+            if self._busy == LOCKED:
+                self._lose(error)
+            return True
         except EXPECTED as error:
-            if not self._is_lost:  # said once; the next act has something else to say
-                self.fail(error)
-            self._is_lost = True
-            # Each look would wait for as long again, and no cell runs meanwhile: Open looks anew.
-            return not isinstance(error, StorageBusy)
-        was_lost, self._is_lost = self._is_lost, False
+            self._lose(error)
+            return True
+        was_lost, self._is_lost, self._busy = self._is_lost, False, 0
         if now.is_replaced:
             self.open(self.journal.path)
             self.say(f"The file was replaced; opened again. {self._contents.summary}")
         elif now.last_seq > self._told:
             self._told = now.last_seq
-            self._follow()
+            if self.choices.follow.value:
+                self._catch_up()
+            else:
+                self.say(NEWS.format(self._told))
         elif was_lost:
             self.say(f"The file is there again. {self._contents.summary}")
         return True
 
+    def _lose(self, error: BaseException) -> None:
+        if not self._is_lost:  # said once; the next act has something else to say
+            self.fail(error)
+        self._is_lost = True
+
     def _follow(self) -> None:
-        if self.follow.value:
+        if self.choices.follow.value:
             self._catch_up()
-        elif self._told > self._contents.last_seq:
-            self.say(f"There are new events, up to seq {self._told}: tick Follow to see them.")
+        else:
+            self._stale.add("Events")  # where the code was that of following
+            self._show_page()
 
     def _catch_up(self) -> None:
         """Takes in what has come since, and goes to the last event."""
-        before = self._contents.last_seq
-        self._glance = self._journal.glance(self._glance)
-        self.contents = self._journal.contents(self._contents)
-        self._told = self.contents.last_seq
+        journal = self._journal
+        before = self._contents
+        self._glance = glance(journal, self._glance, busy_s=BRIEF_S)
+        self.contents = journal.contents(before)
+        self._told, self._followed = self._contents.last_seq, before.last_seq
         with self._filling():
-            self._fill_choices()
-        self.keys += self._journal.seqs(**self._picked, after=before, until=self._told)
+            self.choices.fill(self._contents)
+        self.keys += journal.seqs(**self.choices.picked, after=before.last_seq, until=self._told)
         self._verdicts = None
         if self.keys:
             self.seq = self.keys[-1]
         self._fill_events(choose=self.seq)
         self._show_live()
-        self.say(f"Following. {self.contents.summary}")
-        self.show_code(f"for event in journal.follow(after={before}):\n    print(event)")
 
     def _show_live(self) -> None:
-        if self._contents.events <= LIVE or self.views.shown == "Events":
+        summary, view = self._contents.summary, self.views.shown
+        if self._contents.events <= LIVE or view == "Events":
             self._show_anew()
+            self.say(f"Following. {summary}")
         else:
             self._stale = {*self.views.names}
+            self.say(f"Following. {summary} {view} is not: turn to another page and back.")
 
     @property
     def _journal(self) -> Journal:
         if self.journal is None:
             raise UsageError(NOTHING_OPEN)
+        if self._busy >= LOCKED:  # else what is asked for would wait for ten seconds
+            glance(self.journal, busy_s=BRIEF_S)
         return self.journal
 
     @property
@@ -304,64 +305,58 @@ class Explorer(Panel):
 
     # What is chosen.
 
-    def _fill_choices(self) -> None:
-        """Tasks, runs and kinds, with those that were chosen still chosen."""
-        tasks = [(task.summary, task.id) for task in self._contents.tasks[:PAGE]]
-        _refill(self.task, _for_all(len(self._contents.tasks)), options(tasks, 60))
-        self._fill_runs()
-        kinds = [(f"{kind} ({count:,})", kind) for kind, count in self._contents.kinds.items()]
-        chosen = self.events.kinds.value
-        self.events.kinds.options = options(kinds[:PAGE])
-        self.events.kinds.value = [kind for kind in chosen if kind in dict(kinds).values()]
-
-    def _fill_runs(self) -> None:
-        mine = [r for r in self._contents.runs if self.task.value in (ALL, r.task_id)]
-        runs = [(run.name, run[:2]) for run in mine[:PAGE]]
-        _refill(self.run, _for_all(len(mine)), options(runs))
-
-    @property
-    def _picked(self) -> dict[str, Any]:
-        """What the list shows, as `Journal.seqs` takes it."""
-        task, run = (None if menu.value is ALL else menu.value for menu in (self.task, self.run))
-        return {
-            "task": run[0] if run else task,
-            "run": run[1] if run else None,
-            "kinds": list(self.events.kinds.value),
-        }
-
     def _choose_task(self) -> None:
         with self._filling():
-            self._fill_runs()
+            self.choices.fill_runs(self._contents)
         self._pick()
 
     def _pick(self) -> None:
         self._list_events()
         self._show_anew()
-        self.say(f"{_count(len(self.keys), 'event')} picked.")
-        self.show_code(self._picked_code)
+        if self.views.shown == "Events":
+            self.show_code(self.choices.code)
 
     @property
-    def _picked_code(self) -> str:
-        chosen = {name: value for name, value in self._picked.items() if value}
-        given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
-        return f"journal.rows(journal.seqs({given})[:{PAGE}])"
+    def _whole(self) -> str:
+        summary, path = self._contents.summary, self.journal.path if self.journal else ""
+        return f"{os.path.basename(path)}: {summary}"
+
+    @property
+    def _picked_words(self) -> str:
+        """Of the list: how many events it has, where that is not all of them."""
+        is_whole = len(self.keys) == self._contents.events
+        return self._whole if is_whole else f"{count(len(self.keys), 'event')} picked."
+
+    def _limits_nothing(self, view: str) -> str:
+        """What is picked, and limits nothing on this page, in a sentence."""
+        many = len(self._contents.tasks) > 1
+        with_task = ["Task"] if many and view in ("Laws", "SQL") else []
+        chosen = [] if view == "Events" else self.choices.chosen(*with_task, "Run", "Kinds")
+        named = " and ".join(chosen)
+        return f"What is picked under {named} limits Events, not this page." if named else ""
 
     def _list_events(self) -> None:
-        self.keys = self._journal.seqs(**self._picked, until=self._contents.last_seq)
+        try:
+            self.keys = self._journal.seqs(**self.choices.picked, until=self._contents.last_seq)
+        except EXPECTED:
+            self.keys = []
+            self.events.chooser.fill((), lambda keys: [])
+            raise
         self._fill_events(choose=self.seq if self.seq in self.keys else None)
 
     def _fill_events(self, choose: int | None) -> None:
-        all_tasks = self._picked["task"] is None and len(self._contents.tasks) > 1
+        all_tasks = self.choices.picked["task"] is None and len(self._contents.tasks) > 1
 
         def lines_of(keys: Sequence[int]) -> list[str]:
-            return lines(rows(self._journal, keys), with_task=all_tasks)
+            width = WIDE_IN_ROOM if self.room.value else WIDE
+            return lines(rows(self._journal, keys), with_task=all_tasks, width=width)
 
         self.events.chooser.fill(self.keys, lines_of, choose)
 
     def _choose(self, seq: int) -> None:
         self.seq = seq
         self._stale |= {"Timeline", "Replay"}  # of its task; the replay begins at it
-        self._show_event()
+        self._make("Events", self._show_event)
 
     def _choose_finding(self, number: int) -> None:
         """The last event that shows it is where it was broken; the others are its neighbours."""
@@ -369,19 +364,20 @@ class Explorer(Panel):
         if not seqs:
             raise UsageError("this finding is about the tables: no event shows it")
         with self._filling():
-            self.task.value = self.run.value = ALL
-            self._fill_runs()
+            self.choices.task.value = self.choices.run.value = ALL
+            self.choices.fill_runs(self._contents)
             self.events.kinds.value = ()
             self.views.buttons.value, self.events.detail.buttons.value = "Events", "Law"
         self._list_events()
         self.views.turn()
         self.events.chooser.go_to(max(seqs))
+        self._stale.discard("Events")
+        self._say_page("Events")
 
     # What is shown.
 
     def _turn(self) -> None:
         self.views.turn()
-        self.say(f"{os.path.basename(self._journal.path)}: {self._contents.summary}")
         self._show_page()
 
     def _show_anew(self) -> None:
@@ -390,28 +386,58 @@ class Explorer(Panel):
         self._show_page()
 
     def _show_page(self) -> None:
+        """The page in sight, with its own words and its own code."""
+        view = self.views.shown
         show = {
-            "Events": self._show_event,
+            "Events": self._show_events,
             "Timeline": self._show_timeline,
             "Replay": self._begin_replay,
             "Laws": self._show_laws,
-        }.get(self.views.shown)
-        if show and self.views.shown in self._stale:
+        }.get(view)
+        if show and view in self._stale:
+            self._make(view, show)
+        self._stale.discard(view)
+        self._say_page(view)
+        super().show_code(self._codes.get(view, CONTENTS))
+
+    def _make(self, view: str, show: Callable[[], object]) -> None:
+        """Shows something on a page. Where that fails nothing stands there, and it is tried again
+        when somebody turns to it."""
+        self._codes.pop(view, None)
+        self._words.pop(view, None)
+        try:
             show()
-        else:
-            self.show_code(self._codes.get(self.views.shown, "journal.contents()"))
-        self._stale.discard(self.views.shown)
+        except EXPECTED:
+            self._stale.add(view)
+            self._pages[view].clear()
+            super().show_code(self._codes.get(view, CONTENTS))
+            raise
+        if view != "Events" or "labkit-failed" in self.status.value:
+            self._say_page(view)
+
+    def _say_page(self, view: str) -> None:
+        words = self._words.get(view) or self._whole
+        is_behind = self._told > self._contents.last_seq
+        news = NEWS.format(self._told) if is_behind else ""
+        self.say(" ".join(filter(None, (words, self._limits_nothing(view), news))))
 
     def show_code(self, code: str) -> None:
         """As every panel's; a page that is turned to shows its own again."""
         self._codes[self.views.shown] = code
         super().show_code(code)
 
+    def _show_events(self) -> None:
+        self._show_event()
+        if self.choices.follow.value:
+            after, who = self._followed, "owner" if self._contents.is_durable else "run_id"
+            self.show_code(self.choices.follow_code(after, who))
+
     def _show_event(self) -> None:
+        self._words["Events"] = self._picked_words
         self.events.detail.turn()
         if self.seq is None:
-            self.events.clear()
-            self.show_code(self._picked_code)
+            self.events.clear("<p>Choose an event.</p>")
+            self.show_code(self.choices.code)
             return
         show = {
             "Row": self._show_row,
@@ -422,18 +448,19 @@ class Explorer(Panel):
         show[self.events.detail.shown](self.seq)
 
     def _show_row(self, seq: int) -> None:
+        self.show_code(f"journal.row({seq})")
         found = fields(self._journal.row(seq))
         self.events.row.value = table(["column", "value"], found, f"event {seq}")
-        self.show_code(f"journal.row({seq})")
 
     def _show_json(self, seq: int) -> None:
-        data = pretty(self._journal.row(seq).data)
-        self.events.json.value = block(data, f"data of event {seq}")
         self.show_code(
             f"from labkit.journal.explore import pretty\nprint(pretty(journal.row({seq}).data))"
         )
+        data = pretty(self._journal.row(seq).data)
+        self.events.json.value = block(data, f"data of event {seq}")
 
     def _show_neighbours(self, seq: int) -> None:
+        self.show_code(f"journal.neighbours({seq})")
         found = [
             (each.event.seq, each.why, *lines([each.event]))
             for each in neighbours(self._journal, seq)
@@ -441,9 +468,9 @@ class Explorer(Panel):
         self.events.neighbours.value = table(
             ["seq", "why", "event"], found, f"neighbours of event {seq}"
         )
-        self.show_code(f"journal.neighbours({seq})")
 
     def _show_law(self, seq: int) -> None:
+        self.show_code(f"journal.laws({self._witness_code}).of({seq})")
         broken = self._judged.of(seq)
         said = zip(broken["law"], broken["promise"], broken["what"], strict=True)
         parts = [f"<p>Law {n}, {inline(promise)}: <b>{inline(what, 400)}</b>.</p>"
@@ -451,40 +478,34 @@ class Explorer(Panel):
         none = f"<p>Event {seq} breaks no law that could be judged.</p>"
         shown = f"<p>Event {seq} breaks:</p>{''.join(parts)}" if parts else none
         self.events.law.value = shown
-        self.show_code(f"journal.laws({self._witness_code}).of({seq})")
 
     @property
     def _judged(self) -> Verdicts:
         """The verdicts on the whole journal, judged once for each state of it."""
         if self._verdicts is None:
-            self._verdicts = self._journal.laws(self.witness.value or None)
+            self._verdicts = self._journal.laws(self.choices.witness.value or None)
         return self._verdicts
 
     @property
     def _witness_code(self) -> str:
-        return f"witness={self.witness.value!r}" if self.witness.value else ""
+        path = self.choices.witness.value
+        return f"witness={path!r}" if path else ""
 
     def _judge_anew(self) -> None:
         self._verdicts = None
         self._show_anew()
 
     def _show_laws(self) -> None:
-        verdicts = self._judged
-        self.laws.verdicts.value = _frame_table(verdicts.frame().reset_index(), "the laws")
-        found = verdicts.findings()
-        texts = [
-            f"law {law}: {what}" for law, what in zip(found["law"], found["what"], strict=True)
-        ]
-        self.laws.findings.fill(range(len(texts)), lambda keys: [texts[key] for key in keys])
-        broken, shown = _count(len(verdicts.broken), "law"), _count(len(texts), "finding")
-        self.say(f"{broken} broken, {shown}.")
         self.show_code(f"verdicts = journal.laws({self._witness_code})\nverdicts.findings()")
+        verdicts = self._judged
+        shown = count(self.laws.show(verdicts), "finding")
+        self._words["Laws"] = f"{count(len(verdicts.broken), 'law')} broken, {shown}."
 
     @property
     def _drawn_task(self) -> str:
         """Whose timeline: the chosen task, that of the chosen event, or the first."""
-        if self._picked["task"] is not None:
-            return str(self._picked["task"])
+        if self.choices.picked["task"] is not None:
+            return str(self.choices.picked["task"])
         if self.seq is not None:
             return self._journal.row(self.seq).task_id
         if not self._contents.tasks:
@@ -493,12 +514,14 @@ class Explorer(Panel):
 
     def _show_timeline(self) -> None:
         task, by = self._drawn_task, str(self.picture.by.value)
+        self.show_code(f"timeline(journal, {task!r}, by={by!r})")
         drawn = timeline(self._journal, task, by=by, style=self.style)
         self.picture.shown.value = picture(drawn.small_png(), drawn.summary)
-        self.show_code(f"timeline(journal, {task!r}, by={by!r})")
+        self._words["Timeline"] = drawn.summary
 
     def redraw(self) -> None:
         if self.journal is not None:
+            self._fill_events(choose=self.events.chooser.chosen)  # in shorter lines, or longer ones
             self._show_anew()
 
     # Replay.
@@ -522,19 +545,21 @@ class Explorer(Panel):
             raise UsageError("there is no event to replay")
         number, task = self.replay.slider.value, self._drawn_task
         seq = self._replayed[number - 1]
+        self.show_code(
+            f"journal.at({seq}, {task!r}).steps\ntimeline(journal, {task!r}, until={seq})"
+        )
         event = self._journal.row(seq)
         after = f"After event {number:,} of {len(self._replayed):,}, seq {seq}"
         self.replay.where.value = f"<p>{after}: {inline(' '.join(lines([event])[0].split()))}</p>"
         standing = self._journal.at(seq, task)
         steps = standing.near(event.step_idx).drop(columns="task_id")
-        self.replay.standing.value = _frame_table(standing.tasks, "tasks then") + _frame_table(
+        self.replay.standing.value = frame_table(standing.tasks, "tasks then") + frame_table(
             steps, "steps then", len(standing.steps)
         )
         drawn = timeline(self._journal, task, style=self.replay.style(self.style), until=seq)
         self.replay.shown.value = picture(drawn.small_png(), drawn.summary)
-        self.show_code(
-            f"journal.at({seq}, {task!r}).steps\ntimeline(journal, {task!r}, until={seq})"
-        )
+        events = count(len(self._replayed), "event")
+        self._words["Replay"] = f"A replay of {drawn.chart.subject}, {events}."
 
     # SQL.
 
@@ -546,47 +571,13 @@ class Explorer(Panel):
 
     def ask(self) -> None:
         """Runs what stands in the box; it is stopped after a number of steps, never by a clock."""
+        self._make("SQL", self._answer)
+
+    def _answer(self) -> None:
         query = self.sql.box.value
-        self.show_code(f"journal.ask({_typed(query)}).frame")
-        self.sql.answer.value = ""
+        self.show_code(f"journal.ask({typed(query)}).frame")
+        self.sql.clear()  # it may take long
         frame, is_whole = self._journal.ask(query)
-        self.sql.answer.value = _frame_table(frame, "the answer", has_more=not is_whole)
-        self.say(f"{_count(len(frame), 'row')}{'' if is_whole else ', and there are more'}.")
-
-
-def _expanded(path: str) -> str:
-    try:
-        return os.path.expanduser(path)
-    except ValueError:  # no system has a user of this name, as "\0"
-        return path
-
-
-def _for_all(number: int) -> str:
-    return f"all ({number:,})" if number <= PAGE else f"all ({number:,}; {PAGE} are listed)"
-
-
-def _refill(choice: Any, for_all: str, made: Sequence[tuple[str, object]]) -> None:
-    """New options, the value kept where it is still among them."""
-    chosen = choice.value
-    choice.options = [(for_all, ALL), *made]
-    _choose(choice, chosen)
-
-
-def _choose(choice: Any, value: object) -> None:
-    is_there = value in [each for _, each in choice.options]
-    choice.value = value if is_there else ALL
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
-
-
-def _typed(text: str) -> str:
-    """As somebody types it in a cell, over several lines where that says the same."""
-    is_plain = text.isprintable() or text.replace("\n", "").isprintable()
-    return f'"""{text}"""' if is_plain and not {*'\\"'} & {*text} else repr(text)
-
-
-def _frame_table(frame: Any, label: str, total: int = 0, *, has_more: bool = False) -> str:
-    found = frame.itertuples(index=False, name=None)
-    return table(list(frame.columns), found, label, total=total, has_more=has_more)
+        self.sql.answer.value = frame_table(frame, "the answer", has_more=not is_whole)
+        more = "" if is_whole else ", and there are more"
+        self._words["SQL"] = f"{count(len(frame), 'row')}{more}."

@@ -1,4 +1,8 @@
-"""The pages of the journal explorer: widgets only. `explorer` fills them, and lists classes."""
+"""The pages of the journal explorer: their widgets, and how each is emptied. `explorer` fills them,
+and lists classes.
+
+A page whose act failed is empty: what stood there was the answer to another question.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +20,30 @@ from ipywidgets import (
     VBox,
 )
 
-from labkit.lab.panels.parts import AS_WIDE_AS_IT_IS, Chooser, Tabs, button, row
+from labkit.journal.frames import Verdicts
+from labkit.lab.panels.parts import AS_WIDE_AS_IT_IS, Chooser, Tabs, button, row, table
 
 __all__ = [
-    "ALL", "CSS", "EventsPage", "LawsPage", "PicturePage", "ReplayPage", "SqlPage", "menu", "text",
+    "ALL", "CSS", "EventsPage", "LawsPage", "PicturePage", "ReplayPage", "SqlPage", "count",
+    "frame_table", "menu", "text", "typed",
 ]  # fmt: skip
 
 ALL = object()  # what a menu has chosen where nothing is: None is a widget's word for no option
 
 
-CSS = """<style>
+# A property, not a listener: the style is loaded again wherever JupyterLab puts the panel anew.
+CSS = """<style onload="
+const panel = this.closest('.labkit-explorer');
+if (panel) panel.onkeydown = (event) => {
+  const isAsked = event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.repeat;
+  if (isAsked && event.target.closest('.labkit-explorer-sql'))
+    panel.querySelector('.labkit-explorer-ask')?.click();
+};
+">
 .labkit-explorer .labkit-columns { align-items: flex-start; gap: 10px; }
 .labkit-explorer .labkit-explorer-left { flex: 0 0 12em; }
-.labkit-explorer .labkit-explorer-middle { flex: 1 1 44%; min-width: 0; }
-.labkit-explorer .labkit-explorer-right { flex: 1 1 42%; min-width: 0; }
+.labkit-explorer .labkit-explorer-middle { flex: 1 1 50%; min-width: 0; }
+.labkit-explorer .labkit-explorer-right { flex: 1 1 36%; min-width: 0; }
 .labkit-explorer .labkit-explorer-standing { flex: 0 0 auto; max-width: 42%; }
 .labkit-explorer .labkit-explorer-replayed { flex: 1 1 50%; min-width: 0; }
 .labkit-explorer .labkit-explorer-timeline { max-height: 26em; overflow: auto; }
@@ -76,9 +90,9 @@ class EventsPage:
         self.detail.root.add_class("labkit-explorer-right")
         self.root = HBox([kinds, self.chooser.root, self.detail.root]).add_class("labkit-columns")
 
-    def clear(self) -> None:
+    def clear(self, said: str = "") -> None:
         for shown in (self.row, self.json, self.neighbours, self.law):
-            shown.value = "<p>Choose an event.</p>"
+            shown.value = said
 
 
 class PicturePage:
@@ -89,6 +103,9 @@ class PicturePage:
         ).add_class("labkit-explorer-by")  # fmt: skip
         self.shown = HTML().add_class("labkit-explorer-timeline")
         self.root = VBox([self.by, self.shown])
+
+    def clear(self) -> None:
+        self.shown.value = ""
 
 
 class ReplayPage:
@@ -106,6 +123,9 @@ class ReplayPage:
         side = HBox([self.standing, self.shown]).add_class("labkit-columns")
         self.root = VBox([row(self.slider, self.back, self.forth), self.where, side])
 
+    def clear(self) -> None:
+        self.where.value = self.standing.value = self.shown.value = ""
+
     @staticmethod
     def style(style: str) -> str:
         """That of a picture which stands beside tables."""
@@ -118,11 +138,26 @@ class LawsPage:
         self.findings = Chooser("Findings", "labkit-explorer-findings", 5, "finding")
         self.root = VBox([self.verdicts, self.findings.root])
 
+    def show(self, verdicts: Verdicts) -> int:
+        """How many findings there are."""
+        self.verdicts.value = frame_table(verdicts.frame().reset_index(), "the laws")
+        found = verdicts.findings()
+        texts = [
+            f"law {law}: {what}" for law, what in zip(found["law"], found["what"], strict=True)
+        ]
+        self.findings.fill(range(len(texts)), lambda keys: [texts[key] for key in keys])
+        return len(texts)
+
+    def clear(self) -> None:
+        self.verdicts.value = ""
+        self.findings.fill((), lambda keys: [])
+
 
 class SqlPage:
     def __init__(self) -> None:
         self.starter = menu("Question", "starter", "Asks one of five questions to begin with")
-        self.ask = button("Ask", "Runs the query, for reading only", "labkit-explorer-ask")
+        tooltip = "Runs the query, for reading only; in the box Ctrl+Enter does the same"
+        self.ask = button("Ask", tooltip, "labkit-explorer-ask")
         self.box = Textarea(
             description="SQL", tooltip="A query, for reading only", rows=5,
             style=AS_WIDE_AS_IT_IS, layout={"width": "auto"},
@@ -131,6 +166,9 @@ class SqlPage:
         self.answer = HTML().add_class("labkit-explorer-answer")
         first = row(self.starter, self.ask)
         self.root = VBox([first, self.box, self.answer], layout={"width": "100%"})
+
+    def clear(self) -> None:
+        self.answer.value = ""
 
 
 def menu(description: str, name: str, tooltip: str) -> Any:
@@ -145,3 +183,18 @@ def text(description: str, name: str, tooltip: str, width: str) -> Any:
         description=description, tooltip=tooltip, continuous_update=False,
         style=AS_WIDE_AS_IT_IS, layout={"width": width},
     ).add_class(f"labkit-explorer-{name}")  # fmt: skip
+
+
+def count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def typed(text: str) -> str:
+    """As somebody types it in a cell, over several lines where that says the same."""
+    is_plain = text.isprintable() or text.replace("\n", "").isprintable()
+    return f'"""{text}"""' if is_plain and not {*'\\"'} & {*text} else repr(text)
+
+
+def frame_table(frame: Any, label: str, total: int = 0, *, has_more: bool = False) -> str:
+    found = frame.itertuples(index=False, name=None)
+    return table(list(frame.columns), found, label, total=total, has_more=has_more)

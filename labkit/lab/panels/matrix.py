@@ -182,7 +182,7 @@ class Matrix(Panel):
             self.explorer.room.layout.display = "none"  # it follows the switch of this panel
         self.journal.children = (self.explorer.root,)
         self.explorer.attempt(self.explorer.open, str(outcome.folder.database))
-        self.explorer.witness.value = str(outcome.witness)
+        self.explorer.choices.witness.value = str(outcome.witness)
         self.explorer.room.value = self.room.value
 
     # What is shown.

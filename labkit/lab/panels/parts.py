@@ -469,8 +469,10 @@ def _close(widget: Any) -> None:
 # JupyterLab's own colours: legible in its light and its dark theme, and in any other.
 # The script: a notebook takes the arrow keys for its cells, also from a list that has the focus;
 # only what carries this attribute keeps its keys. The handle of a slider has no name of its own.
+# There is no panel where a cell is run again while its old output is still being drawn.
 _CSS = """<style onload="
 const panel = this.closest('.labkit-panel');
+if (panel) {
 const tend = () => {
   for (const part of panel.querySelectorAll('select, input, textarea, button, [tabindex]'))
     part.setAttribute('data-lm-suppress-shortcuts', '');
@@ -483,6 +485,7 @@ const tend = () => {
 const watched = {childList: true, subtree: true, attributes: true, attributeFilter: ['class']};
 new MutationObserver(tend).observe(panel, watched);
 tend();
+}
 ">
 .labkit-panel { color: var(--jp-ui-font-color1); max-width: 100%; }
 .labkit-panel .widget-html-content { line-height: 1.4; min-width: 0; overflow-wrap: anywhere; }

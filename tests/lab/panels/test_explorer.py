@@ -67,9 +67,16 @@ def test_it_begins_without_a_journal(tmp_path: Path) -> None:
 
 def test_opening_says_what_is_in_it(explorer: Explorer) -> None:
     assert said(explorer) == "state.db: 15 events, 1 task; a journal of the restart agent."
-    assert [label for label, _ in explorer.task.options] == ["all (1)", "demo: done, 15 events"]
-    assert explorer.task.value == "demo"
-    assert [label for label, _ in explorer.run.options][1:] == ["00000001", "00000002", "00000003"]
+    assert [label for label, _ in explorer.choices.task.options] == [
+        "all (1)",
+        "demo: done, 15 events",
+    ]
+    assert explorer.choices.task.value == "demo"
+    assert [label for label, _ in explorer.choices.run.options][1:] == [
+        "00000001",
+        "00000002",
+        "00000003",
+    ]
     assert len(explorer.events.chooser.select.options) == 15
     assert "step_recovered\xa0\xa0(2)" not in explorer.events.kinds.options
     assert ("step_recovered (2)", "step_recovered") in explorer.events.kinds.options
@@ -78,8 +85,8 @@ def test_opening_says_what_is_in_it(explorer: Explorer) -> None:
 def test_opening_a_durable_run(answered: Path) -> None:
     panel = Explorer(Journal(answered))
     assert said(panel).endswith("1 run; a journal of durable runs.")
-    assert [label for label, _ in panel.run.options][1:3] == ["ann#1", "bob#2"]
-    panel.run.value = ("r1", "bob#2")
+    assert [label for label, _ in panel.choices.run.options][1:3] == ["ann#1", "bob#2"]
+    panel.choices.run.value = ("r1", "bob#2")
     assert panel.keys == Journal(answered).seqs("r1", run="bob#2")
     panel.close()
 
@@ -88,22 +95,22 @@ def test_journals_of_a_folder_are_listed_and_opened(killed_twice: Path, tmp_path
     (tmp_path / "05" / "first").mkdir(parents=True)
     copy(str(killed_twice), str(tmp_path / "05" / "first" / "state.db"))
     panel = Explorer(folder=tmp_path)
-    assert [label for label, _ in panel.found.options] == ["1 found", "05/first/state.db"]
-    panel.found.index = 1
+    assert [label for label, _ in panel.choices.found.options] == ["1 found", "05/first/state.db"]
+    panel.choices.found.index = 1
     assert "15 events" in said(panel)
-    assert panel.path.value == str(tmp_path / "05/first/state.db")
+    assert panel.choices.path.value == str(tmp_path / "05/first/state.db")
     copy(str(killed_twice), str(tmp_path / "another.db"))
-    panel.find.click()
-    assert panel.found.options[0][0] == "2 found"
+    panel.choices.find.click()
+    assert panel.choices.found.options[0][0] == "2 found"
     panel.close()
 
 
 def test_a_path_is_opened_by_the_box_and_by_the_button(killed_twice: Path) -> None:
     panel = Explorer()
-    panel.path.value = str(killed_twice)
+    panel.choices.path.value = str(killed_twice)
     assert "15 events" in said(panel)
     panel.say("")
-    panel.open_it.click()
+    panel.choices.open_it.click()
     assert "15 events" in said(panel)
     panel.close()
 
@@ -158,17 +165,17 @@ def test_what_is_no_journal_is_one_line_and_the_panel_goes_on(
 ) -> None:
     copy(str(killed_twice), str(tmp_path / "whole.db"))
     for path, words in bad_files(tmp_path, tmp_path / "whole.db").items():
-        explorer.path.value = "?"
-        explorer.path.value = path
+        explorer.choices.path.value = "?"
+        explorer.choices.path.value = path
         if not path:
-            explorer.open_it.click()
+            explorer.choices.open_it.click()
         assert not is_fine(explorer)
         assert words in said(explorer)
         assert len(said(explorer).splitlines()) == 1
         assert len(said(explorer)) < 600
         choose(explorer, 3)  # the one before is still there
         assert "step_started" in explorer.events.row.value
-    explorer.path.value = str(killed_twice)
+    explorer.choices.path.value = str(killed_twice)
     assert is_fine(explorer)
     assert max(sizes(explorer).values()) < 1.3 * LIMIT
 
@@ -177,7 +184,7 @@ def test_a_file_that_nobody_may_read(explorer: Explorer, tmp_path: Path) -> None
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     (tmp_path / "secret.db").touch(mode=0)
-    explorer.path.value = str(tmp_path / "secret.db")
+    explorer.choices.path.value = str(tmp_path / "secret.db")
     assert not is_fine(explorer)
 
 
@@ -199,24 +206,24 @@ def test_the_page_that_is_damaged_later_is_one_line(tamper: Tamper) -> None:
 def test_events_are_filtered(explorer: Explorer) -> None:
     explorer.events.kinds.value = ("step_recovered", "task_done")
     assert explorer.keys == [6, 11, 15]
-    explorer.run.value = ("demo", "00000002")
+    explorer.choices.run.value = ("demo", "00000002")
     assert explorer.keys == [6]
     assert said(explorer) == "1 event picked."
     explorer.events.kinds.value = ()
     assert explorer.keys == [6, 7, 8, 9, 10]
-    explorer.run.value = ALL
+    explorer.choices.run.value = ALL
     assert len(explorer.keys) == 15
 
 
 def test_runs_are_those_of_the_task(every_kind: Path) -> None:
     panel = Explorer(every_kind)
-    assert panel.task.value is ALL
+    assert panel.choices.task.value is ALL
     assert panel.contents
-    every = len(panel.run.options)
+    every = len(panel.choices.run.options)
     assert every == len(panel.contents.runs) + 1
-    panel.task.value = "waits"
+    panel.choices.task.value = "waits"
     assert {run.task_id for run in panel.contents.runs} > {"waits"}
-    assert [value for _, value in panel.run.options][1:] == [("waits", "ann#1")]
+    assert [value for _, value in panel.choices.run.options][1:] == [("waits", "ann#1")]
     assert panel.keys == Journal(every_kind).seqs("waits")
     panel.close()
 
@@ -225,8 +232,8 @@ def test_many_tasks_are_cut(tamper: Tamper) -> None:
     many = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
         INSERT INTO tasks SELECT 't' || i, '', 'pending', 0, 0, '', 0 FROM n"""
     panel = Explorer(tamper(many))
-    assert len(panel.task.options) == PAGE + 1
-    assert panel.task.options[0][0] == "all (301; 200 are listed)"
+    assert len(panel.choices.task.options) == PAGE + 1
+    assert panel.choices.task.options[0][0] == "all (301; 200 are listed)"
     panel.close()
 
 
@@ -277,12 +284,19 @@ def test_a_witness_is_asked_for_law_4(explorer: Explorer, tmp_path: Path) -> Non
     show(explorer, "Laws")
     assert "no witness was given" in explorer.laws.verdicts.value
     (tmp_path / "witness").write_text("key-1\nkey-1\n", encoding="utf-8")
-    explorer.witness.value = str(tmp_path / "witness")
+    explorer.choices.witness.value = str(tmp_path / "witness")
     assert "effect key-1 happened 2 times" in explorer.laws.verdicts.value
-    explorer.witness.value = str(tmp_path)
+    explorer.choices.witness.value = str(tmp_path)
     assert "cannot be read" in said(explorer)
-    explorer.witness.value = ""
+    assert explorer.laws.verdicts.value == ""  # they were the answer of another witness
+    assert explorer.laws.findings.select.options == ()
+    assert explorer.last_code.startswith(f"verdicts = journal.laws(witness={str(tmp_path)!r})")
+    show(explorer, "SQL")
+    show(explorer, "Laws")
+    assert "cannot be read" in said(explorer)  # it is tried again, and still true
+    explorer.choices.witness.value = ""
     assert is_fine(explorer)
+    assert "no witness was given" in explorer.laws.verdicts.value
 
 
 # Timeline and replay.
@@ -341,7 +355,7 @@ def test_a_replay_begins_at_the_chosen_event(explorer: Explorer) -> None:
 def test_a_replay_goes_from_event_to_event_of_its_task(every_kind: Path) -> None:
     """Between two of them lie those of other tasks, at which nothing would change."""
     panel = Explorer(every_kind)
-    panel.task.value = "waits"
+    panel.choices.task.value = "waits"
     show(panel, "Replay")
     seqs = Journal(every_kind).seqs("waits")
     assert panel.replay.slider.max == len(seqs)
@@ -423,11 +437,11 @@ def test_the_code_it_shows_does_the_same(
         panel = Explorer(witness=tmp_path / "witness")
         shown: list[str] = []
         panel.code.observe(lambda _: shown.append(panel.last_code), "value")  # noqa: B023
-        panel.path.value = str(path)
+        panel.choices.path.value = str(path)
         panel.events.kinds.value = ("run_started",)
-        panel.run.index = 1
+        panel.choices.run.index = 1
         visit(panel)
-        panel.find.click()
+        panel.choices.find.click()
         assert len(shown) > 10
         for code in dict.fromkeys(shown):
             with redirect_stdout(io.StringIO()):
@@ -485,7 +499,7 @@ def test_100_000_events_open_in_two_seconds(tmp_path: Path) -> None:
     path = make_journal(tmp_path / "large.db", 50_000)
     panel = Explorer()
     began = time.process_time()
-    panel.path.value = str(path)
+    panel.choices.path.value = str(path)
     assert time.process_time() - began < 2
     assert "100,001 events" in said(panel)
     assert len(panel.events.chooser.select.options) == PAGE

@@ -17,7 +17,6 @@ import pytest
 
 from bench.journals import make_journal
 from labkit import guard
-from labkit.errors import StorageBusy
 from labkit.journal import Journal, copy, timeline
 from labkit.journal.reading import snapshot
 from labkit.lab.panels.explorer import Explorer
@@ -45,9 +44,9 @@ def test_new_events_are_told_and_followed(tamper: Tamper) -> None:
     add_event(path)
     panel.look()
     assert said(panel) == "There are new events, up to seq 16: tick Follow to see them."
-    panel.task.index = 0  # a list made anew does not show them either
+    panel.choices.task.index = 0  # a list made anew does not show them either
     assert panel.keys[-1] == 15
-    panel.follow.value = True
+    panel.choices.follow.value = True
     assert panel.keys[-1] == panel.events.chooser.chosen == 16
     add_event(path, "step_finished")
     panel.look()
@@ -62,7 +61,7 @@ def test_only_new_events_of_the_picked_kinds_come_in(tamper: Tamper) -> None:
     path = tamper()
     panel = Explorer(path)
     panel.events.kinds.value = ("step_finished",)
-    panel.follow.value = True
+    panel.choices.follow.value = True
     before = list(panel.keys)
     add_event(path, "step_error")
     panel.look()
@@ -77,7 +76,7 @@ def test_only_new_events_of_the_picked_kinds_come_in(tamper: Tamper) -> None:
 def test_every_page_follows(tamper: Tamper) -> None:
     path = tamper("DELETE FROM events WHERE seq > 9")
     panel = Explorer(path)
-    panel.follow.value = True
+    panel.choices.follow.value = True
     for view in ("Timeline", "Replay", "Laws"):
         show(panel, view)
     before = panel.laws.verdicts.value
@@ -122,7 +121,7 @@ def test_it_never_keeps_a_lock(tamper: Tamper) -> None:
     """Neither while it is open nor while it looks: a writer is never refused."""
     path = tamper()
     panel = Explorer(path)
-    panel.follow.value = True
+    panel.choices.follow.value = True
     with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer:
         for _ in range(3):
             panel.look()
@@ -140,7 +139,7 @@ def test_an_agent_is_followed_until_it_is_killed_and_beyond(folder: Path) -> Non
     """Real processes write while the panel looks; none of them is held up."""
     assert run_python("-m", "labkit.restart", "create", "demo", "plan.json", cwd=folder).code == 0
     panel = Explorer(folder / "state.db")
-    panel.follow.value = True
+    panel.choices.follow.value = True
     for crash, code in (("after_effect:2", -signal.SIGKILL), ("", 0)):
         argv = [sys.executable, "-m", "labkit.restart", "run", "demo"]
         env = {
@@ -169,7 +168,7 @@ def test_a_file_that_is_replaced_is_opened_again(tamper: Tamper, answered: Path)
     os.replace(path.with_name("other.db"), path)
     panel.look()
     assert said(panel).startswith("The file was replaced; opened again.")
-    assert panel.task.value == "r1"
+    assert panel.choices.task.value == "r1"
     assert panel.keys == Journal(answered).seqs()
     assert is_fine(panel)
     panel.close()
@@ -207,25 +206,10 @@ def test_it_looks_by_itself_where_a_loop_runs(tamper: Tamper) -> None:
     async def watch() -> None:
         panel = Explorer(path)
         panel.every_s = 0
-        panel.follow.value = True
+        panel.choices.follow.value = True
         add_event(path)
         while panel.keys[-1] < 16:
             await asyncio.sleep(0)
         panel.close()
 
     asyncio.run(watch())
-
-
-def test_a_file_that_another_program_keeps_locked_is_not_looked_at_again(
-    tamper: Tamper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each look would take SQLite's ten seconds, and no cell runs meanwhile."""
-
-    def glance(*_: object) -> None:
-        raise StorageBusy("it stayed busy; try again")
-
-    panel = Explorer(tamper())
-    assert panel.look()
-    monkeypatch.setattr(Journal, "glance", glance)
-    assert not panel.look()
-    assert said(panel) == "it stayed busy; try again"

@@ -63,7 +63,7 @@ def test_nothing_in_a_nasty_journal_is_obeyed(nasty: Path) -> None:
 def test_a_path_that_a_browser_would_turn_around_is_not_in_the_box(nasty: Path) -> None:
     panel = Explorer(nasty.rename(nasty.with_name("a\u202egnp.db")))
     assert is_fine(panel)
-    assert panel.path.value == ""
+    assert panel.choices.path.value == ""
     panel.close()
 
 

@@ -87,7 +87,7 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     at(panel, "before_effect-0").click()
     chosen = [cell for cell in panel.cells if "labkit-is-chosen" in cell._dom_classes]
     assert chosen == [at(panel, "before_effect-0")]
-    assert "before-effect-0" in panel.explorer.path.value
+    assert "before-effect-0" in panel.explorer.choices.path.value
     panel.room.value = True
     assert panel.explorer.room.value
     assert panel.timeline.value != drawn
