@@ -88,6 +88,7 @@ def lab(quick: Path) -> Iterator[Lab]:
         process.stderr.close()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("place", "effect", "calls"),
     [

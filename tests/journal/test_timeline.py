@@ -274,6 +274,7 @@ def test_colours_reach_three_to_one(colour: str, paper: str) -> None:
     assert (light + 0.05) / (dark + 0.05) >= 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("style", "dark"), [("notebook", False), ("room", True)])
 @pytest.mark.parametrize("lanes", [1, 3, 9, 30])
 def test_it_fits_a_projector(lanes: int, style: str, dark: bool) -> None:

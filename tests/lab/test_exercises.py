@@ -67,14 +67,14 @@ def test_it_fails_as_shipped(exercise: Exercise) -> None:
 def test_its_solution_holds_and_wrong_answers_hear_why(
     exercise: Exercise, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two of the wrong answers; `make proof` tries them all."""
+    """The first of the wrong answers; `make proof` tries them all."""
     answers = read_answers(exercise.id)
     lab.begin(exercise.id[:2])
     capsys.readouterr()
     judgement = answer(exercise, answers.solution)
     assert judgement.verdict == "held", capsys.readouterr().out
     assert judgement.rule
-    reject(exercise, answers.wrong[:2])
+    assert len(reject(exercise, answers.wrong[:1])) == 1
 
 
 @pytest.mark.proof
@@ -82,17 +82,19 @@ def test_its_solution_holds_and_wrong_answers_hear_why(
 @each
 def test_every_wrong_answer_hears_why(exercise: Exercise) -> None:
     lab.begin(exercise.id[:2])
-    reject(exercise, read_answers(exercise.id).wrong)
+    wrong = read_answers(exercise.id).wrong
+    assert len(reject(exercise, wrong)) == len(wrong) >= 2
 
 
-def reject(exercise: Exercise, answers: Sequence[Wrong]) -> None:
+def reject(exercise: Exercise, answers: Sequence[Wrong]) -> set[str]:
+    """Why each of them is wrong."""
     reasons = set()
     for wrong in answers:
         judgement = answer(exercise, wrong.source)
         reasons.add(judgement.reason)
         assert judgement.verdict in ("broken", "not judged"), wrong.source
         assert wrong.says in " ".join(judgement.reason.split()), judgement
-    assert len(reasons) == len(answers) >= 2
+    return reasons
 
 
 @each

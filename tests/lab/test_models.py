@@ -45,6 +45,13 @@ def model(tmp_path: Path) -> Iterator[Model]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
+    """One for all requests that it refuses: they leave nothing behind, which each test sees."""
+    with Model(tmp_path_factory.mktemp("refusing")) as started:
+        yield started
+
+
 @pytest.fixture
 def begun_09(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
     lab.begin("09")
@@ -143,19 +150,19 @@ BAD_BODIES = {
 
 @pytest.mark.parametrize(("body", "says"), BAD_BODIES.values(), ids=BAD_BODIES)
 def test_a_bad_request_is_400_in_json_and_costs_nothing(
-    model: Model, body: bytes | None, says: str
+    refusing: Model, body: bytes | None, says: str
 ) -> None:
-    reply = send(model, body)
+    reply = send(refusing, body)
     assert (reply.status, reply.kind) == (400, "application/json; charset=utf-8")
     assert says in reply.json["error"]
     assert list(reply.json) == ["error"]
-    assert model.calls() == 0
-    assert ask(model).status == 200
+    assert refusing.calls() == 0
+    assert ask(refusing, prompt="").status == 200
 
 
 @pytest.mark.parametrize("length", ["-1", "x", "99999999999"])
-def test_a_length_that_is_none_is_400(model: Model, length: str) -> None:
-    reply = send(model, None, headers={"Content-Length": length})
+def test_a_length_that_is_none_is_400(refusing: Model, length: str) -> None:
+    reply = send(refusing, None, headers={"Content-Length": length})
     assert (reply.status, reply.json) == (400, {"error": f"no body of {length} bytes"})
 
 
@@ -170,10 +177,10 @@ def test_a_length_that_is_none_is_400(model: Model, length: str) -> None:
     ],
 )
 def test_another_path_or_method_is_refused(
-    model: Model, method: str, path: str, status: int
+    refusing: Model, method: str, path: str, status: int
 ) -> None:
-    assert send(model, json.dumps(ASK).encode(), path, method).status == status
-    assert model.calls() == 0
+    assert send(refusing, json.dumps(ASK).encode(), path, method).status == status
+    assert refusing.calls() == 0
 
 
 def test_calls_at_the_same_moment_are_all_counted(model: Model) -> None:

@@ -71,12 +71,14 @@ def judge(exercise: str, name: str, source: str) -> Judgement:
     return lab.check(exercise, cell[name])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "verdict", "says"), ODD_NUMBERS.values(), ids=ODD_NUMBERS)
 def test_an_odd_number_of_calls(source: str, verdict: str, says: str) -> None:
     judgement = judge("09.ex1", "paid", source)
     assert (judgement.verdict, says in judgement.reason) == (verdict, True), judgement.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("source", "verdict", "says"), ODD_TOOLS.values(), ids=ODD_TOOLS)
 def test_an_odd_tool(source: str, verdict: str, says: str) -> None:
     judgement = judge("09.ex2", "ask", source)

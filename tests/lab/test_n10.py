@@ -85,12 +85,14 @@ def _begun(home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
     lab.end()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("query", "verdict", "says"), ODD_QUERIES.values(), ids=ODD_QUERIES)
 def test_an_odd_query(query: Any, verdict: str, says: str) -> None:
     judgement = lab.check("10.ex1", query)
     assert (judgement.verdict, says in judgement.reason) == (verdict, True), judgement.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", GOOD_QUERIES.values(), ids=GOOD_QUERIES)
 def test_another_good_query_holds(query: str) -> None:
     assert lab.check("10.ex1", query).verdict == "held"
@@ -107,6 +109,7 @@ def test_another_good_tool_holds() -> None:
     assert judge(GOOD_TOOL).verdict == "held"
 
 
+@pytest.mark.proof
 def test_a_tool_that_never_returns_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "LIMIT_S", 3.0)
     judgement = judge("def open_ticket(request):\n    while True: pass")
@@ -156,6 +159,7 @@ def test_without_notes_of_a_stop_there_is_nothing_to_do() -> None:
     assert windows.calls() == {"context": 1, "model-1": 1}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("asked", "code", "says"),
     [

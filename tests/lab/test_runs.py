@@ -55,6 +55,7 @@ def test_a_place_that_is_never_reached_is_no_survived_kill(asked: str) -> None:
     assert " ".join(ended.output.split()) == why
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "words",
     ["go", "go pump letter", "resolve pump", "resolve pump maybe", "start pump notice", "fly pump"],

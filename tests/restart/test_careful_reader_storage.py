@@ -474,15 +474,18 @@ def test_the_answer_of_each_pragma_is_required(desk: Desk, pragma: str) -> None:
 
 
 @needs_strace
-def test_at_most_2_05_syncs_per_step(quick_desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("few", "many"), [(50, 250), pytest.param(100, 600, marks=pytest.mark.proof)]
+)
+def test_at_most_2_05_syncs_per_step(quick_desk: Desk, few: int, many: int) -> None:
     """Counted exactly: `running` and `done` each durable, and nothing more."""
     desk = quick_desk
     desk.tools("def rest(input, ctx, idem_key):\n    return None\n")
     counts = {}
-    for steps in (100, 600):
+    for steps in (few, many):
         plan = {"goal": "many", "steps": [{"tool": "rest", "input": {}}] * steps}
         desk.create(plan, task=f"t{steps}")
         strace = Strace(desk, trace="fsync,fdatasync,sync,syncfs,sync_file_range,msync")
         assert desk.run("run", f"t{steps}", before=strace.argv, env=QUIET).code == 0
         counts[steps] = len(strace.lines())
-    assert 2.0 <= (counts[600] - counts[100]) / 500 <= 2.05
+    assert 2.0 <= (counts[many] - counts[few]) / (many - few) <= 2.05

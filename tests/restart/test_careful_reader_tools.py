@@ -58,6 +58,7 @@ def one_step(tool: str) -> dict[str, object]:
     return {"goal": "One step", "steps": [{"tool": tool, "input": {}}]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NOT_JSON)
 def test_a_tool_returns_what_is_no_json(desk: Desk, name: str) -> None:
     """A permanent failure that says where and what instead; the effect ran once in all."""
@@ -132,6 +133,7 @@ def fail(input, ctx, idem_key):
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("error", RAISES)
 def test_a_tool_raises_anything(desk: Desk, error: str) -> None:
     """Journaled; never exit 0 without task_done. A tool's errno is no fault of our storage."""

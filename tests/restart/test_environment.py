@@ -195,6 +195,7 @@ BAD_ANSWERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("status", "answer"), BAD_ANSWERS.values(), ids=BAD_ANSWERS)
 def test_agent_llm_a_bad_answer(desk: Desk, ollama: Ollama, status: int, answer: bytes) -> None:
     """A step_error that names the model's address, and another attempt."""

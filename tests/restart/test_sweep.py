@@ -47,9 +47,9 @@ def twice(workshop: Workshop, pairs: int) -> Report:
 
 
 def test_a_sample_of_the_kills(agents: list[Workshop]) -> None:
-    report = add(once(agent, every=17) for agent in agents)
+    report = add(once(agent, every=31) for agent in agents)
     assert report.exit_code == 0, str(report)
-    assert report.delivered >= 8
+    assert report.delivered >= 4
 
 
 @pytest.mark.proof
