@@ -15,7 +15,7 @@ __all__ = ["NO", "OUTCOMES", "YES", "Ballot", "tabulate"]
 # In the words of `Stage.outcome`.
 OUTCOMES = {
     "restart": ("0 reports", "1 report", "2 reports"),
-    "durable": ("waits, 0 messages", "waits, 1 message", "1 message", "2 messages"),
+    "durable": ("waits, 0 messages", "waits, 1 message", "0 messages", "1 message", "2 messages"),
 }
 YES, NO = "came so", "-"
 

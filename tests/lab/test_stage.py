@@ -106,6 +106,17 @@ def test_run_without_a_place_goes_to_its_end(agent: str) -> None:
     assert stage.outcome() in OUTCOMES[agent]
 
 
+@pytest.mark.parametrize("at", ["boundary:5", "boundary:6", "boundary:7"])
+def test_a_room_can_vote_for_what_a_kill_leaves(at: str) -> None:
+    """Before the message, and after it; and what a second process makes of it."""
+    stage = started("durable", at)
+    done(stage)
+    killed = stage.outcome()
+    stage.resume()
+    done(stage)
+    assert {killed, stage.outcome()} <= {*OUTCOMES["durable"]}
+
+
 @pytest.mark.parametrize(
     ("agent", "at", "last"),
     [
@@ -563,6 +574,7 @@ def test_the_code_is_a_cell_of_a_fresh_notebook(tmp_path: Path) -> None:
     assert notebook.cells[1].outputs[0].text == lab.journal().sql(JOURNAL).to_csv() + "\n"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     [

@@ -140,7 +140,7 @@ class Instructor(Panel):
         )  # fmt: skip
         seen = VBox([row(self.effects, self.result), self.timeline]).add_class("labkit-seen")
         between = HBox([self.places.root, seen]).add_class("labkit-middle")
-        asked = row(self.votes, self.reveal)
+        asked = row(self.votes, self.reveal).add_class("labkit-asked")
         self.fill(HTML(_CSS), top, self.status, self.code, asked, between, self.tabs.root)
         # What `fill` puts last stands above here: on one screen, before the room looks elsewhere.
         self.root.children = self.root.children[:-2]
@@ -420,8 +420,10 @@ _CSS = """<style>
 .labkit-instructor .labkit-seen { flex: 1 1 560px; min-width: 0; min-height: 236px; }
 .labkit-instructor .labkit-plan { margin-left: 10px; }
 .labkit-instructor .labkit-create { margin-left: 14px; }
-.labkit-instructor .labkit-vote { margin-right: 10px; }
-.labkit-instructor .labkit-vote input { flex: none; width: 4.5em; }
+.labkit-instructor .labkit-vote { margin-right: 8px; }
+.labkit-instructor .labkit-vote input { flex: none; width: 3.8em; padding-right: 0; }
+.labkit-room.labkit-instructor .labkit-asked, .labkit-room.labkit-instructor .labkit-result {
+  --jp-widgets-font-size: 16px; }
 .labkit-instructor .labkit-effects { margin-right: 14px; }
 .labkit-instructor .labkit-grid { grid-gap: 0 2px; align-items: center; width: max-content;
   max-height: 275px; overflow: auto; }
