@@ -84,8 +84,12 @@ ERRORS = """
   .map((output) => output.traceback.join('\\n'))
 """
 
-# JupyterLab says this of the widgets of a kernel that was restarted while it spoke.
-LOST_COMM = "Comm not found for comm id"
+# JupyterLab says this of a kernel that was restarted while it spoke: of its widgets, and of what
+# its debugger was asked.
+OF_A_RESTART = (
+    "Comm not found for comm id",
+    "Could not restore the debugger state: Canceled future for debug_request",
+)
 
 
 class LabPage:
@@ -103,7 +107,8 @@ class LabPage:
         page.on("pageerror", lambda error: self.errors.append(error.stack or str(error)))
 
     def _console(self, said: ConsoleMessage) -> None:
-        if said.type == "error" and not (self._was_restarted and said.text.startswith(LOST_COMM)):
+        is_of_a_restart = self._was_restarted and said.text.startswith(OF_A_RESTART)
+        if said.type == "error" and not is_of_a_restart:
             self.errors.append(said.text)
 
     def load(self) -> None:
