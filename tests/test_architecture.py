@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,10 +70,15 @@ def objections(layer: str, imported: str) -> str | None:
     return None
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_imports_go_one_way(path: Path) -> None:
     layer = layer_of(name_of(path))
-    found = (objections(layer, name) for name in imports_of(ast.parse(path.read_text("utf-8"))))
+    found = (objections(layer, name) for name in imports_of(parsed(path)))
     assert [problem for problem in found if problem] == []
 
 
@@ -103,7 +109,7 @@ def test_files_and_functions_stay_short(path: Path) -> None:
     assert len(text.splitlines()) <= 600
     long = [
         f"{node.name}: {length} lines"
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > 60
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench import durable, kit
-from bench.__main__ import IN_MEMORY, file_system
+from bench.__main__ import IN_MEMORY, file_system, main
 from bench.contenders import PEERS, RAW, RESTART_AGENT, Contender, Task
 from bench.figures import (
     Bench,
@@ -158,11 +158,14 @@ def test_the_figures_among_many_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no file system in memory here")
-def test_memory_is_no_disk() -> None:
-    ran = run_python("-m", "bench", "--dir", "/dev/shm", cwd=ROOT)
-    assert (ran.code, ran.out) == (os.EX_USAGE, "")
-    assert (
-        ran.err == "bench: /dev/shm is tmpfs, where a sync costs nothing; give a disk with --dir\n"
+def test_memory_is_no_disk(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench", "--dir", "/dev/shm"])
+    assert main() == os.EX_USAGE
+    assert capsys.readouterr() == (
+        "",
+        "bench: /dev/shm is tmpfs, where a sync costs nothing; give a disk with --dir\n",
     )
 
 

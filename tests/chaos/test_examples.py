@@ -137,6 +137,7 @@ def test_a_shell_program_whose_effect_has_no_key_is_seen(root: Path) -> None:
     assert [v.reason for v in report.verdicts] == ["repeated"], str(report)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("has_key", [False, True])
 def test_without_strace_a_clock_kills(has_key: bool) -> None:
     name = "restart agent" if has_key else "naive agent"

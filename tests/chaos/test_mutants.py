@@ -178,6 +178,7 @@ def test_a_few_mutants_are_killed_by_their_cases() -> None:
     assert set(seen.frame().loc["right agent"]) == {HELD}
 
 
+@pytest.mark.proof
 def test_what_is_no_kill() -> None:
     """Nothing wrong, an injector that does nothing, an agent that falls over: no case is broken."""
     cases = select(CASES, [GATE, "before_effect:1", "control"])

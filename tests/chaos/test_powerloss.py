@@ -420,13 +420,13 @@ def has_result(folder: Path) -> Iterable[str]:
 
 @needs_strace
 def test_a_program_that_syncs_what_it_says_is_done_holds(root: Path) -> None:
-    losses = lose_power(program(SAFE, root, check=has_result), 40)
+    losses = lose_power(program(SAFE, root, check=has_result), 20)
     assert losses.report.exit_code == 0, str(losses.report)
 
 
 @needs_strace
 def test_a_program_that_exits_before_its_data_is_safe_has_lost_it(root: Path) -> None:
-    losses = lose_power(program(PLAIN, root, check=has_result), 20)
+    losses = lose_power(program(PLAIN, root, check=has_result), 10)
     bad = [verdict for verdict in losses.report.verdicts if verdict.outcome == "broken"]
     assert bad
     assert all(f"{GONE}: the run had exited 0, but" in verdict.reason for verdict in bad)

@@ -118,6 +118,7 @@ def _blunt(real: Callable[..., object]) -> Callable[..., object]:
     return lambda folder, crash_at, **options: real(folder, None, **options)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("agent", "at"), [("restart", "after_effect:7"), ("durable", "boundary:99")]
 )
@@ -223,6 +224,7 @@ def test_it_needs_a_notebook_that_has_begun() -> None:
 # Odd use.
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("agent", ["restart", "durable"])
 def test_who_has_seen_enough_leaves_no_process_behind(agent: str) -> None:
     seen = []
@@ -277,6 +279,7 @@ def test_notes_that_were_deleted_meanwhile_stop_the_trials(begun: Path) -> None:
     sweep.close()
 
 
+@pytest.mark.proof
 def test_the_code_of_a_sweep_does_the_same_in_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = cells.Sweep("durable", "notice", unsafe=True)
     list(sweep)

@@ -345,6 +345,7 @@ def test_a_proxy_of_this_machine_is_gone_round(
     assert lab.run("agent --tools mine.py run x").code == 0
 
 
+@pytest.mark.proof
 def test_the_bill_of_each_moment(begun_09: None) -> None:
     """Before the call nothing is lost; an open or uncommitted answer is; a committed one is not."""
     lab.model()

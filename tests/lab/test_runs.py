@@ -80,6 +80,7 @@ def test_a_learner_answers_in_the_notebook_itself() -> None:
     assert summary.endswith("1 killed.")
 
 
+@pytest.mark.proof
 def test_the_published_order_sends_twice_and_ours_does_not() -> None:
     """The control: the same sweep, the same witness, and only the order of the writes differs."""
     published, ours = runs.sweep(mutant="three commits"), runs.sweep()

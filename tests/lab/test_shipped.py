@@ -100,6 +100,7 @@ def test_an_odd_answer_is_not_as_shipped(exercise_id: str, answer: object) -> No
     assert not is_as_shipped(exercise_id, answer)
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(places.checkout() is None, reason="the originals are not here")
 def test_a_check_of_what_was_handed_out_records_nothing(begun: Path) -> None:
     file = places.originals() / content.notebook("05").file

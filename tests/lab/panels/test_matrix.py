@@ -114,6 +114,7 @@ def test_the_unsafe_agent_turns_one_cell_red() -> None:
     assert "unsafe=True" in panel.code.value
 
 
+@pytest.mark.proof
 def test_a_durable_run_waits_in_two_cells_and_its_control_sends_twice() -> None:
     panel = panels.Matrix(agent="durable")
     assert said(panel) == "13 places, none of them tried."
@@ -149,6 +150,7 @@ def test_run_all_is_refused_while_trials_are_at_work() -> None:
     assert said(panel) == "13 of 13 killed and held."
 
 
+@pytest.mark.proof
 def test_a_loop_that_runs_shows_the_trials_and_those_that_begin_as_they_end() -> None:
     async def twice() -> None:
         panel = panels.Matrix("durable")
@@ -162,6 +164,7 @@ def test_a_loop_that_runs_shows_the_trials_and_those_that_begin_as_they_end() ->
     asyncio.run(asyncio.wait_for(twice(), 60))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("agent", ["restart", "durable"])
 def test_stop_ends_the_trials_and_keeps_what_has_ended(agent: str) -> None:
     panel = panels.Matrix(agent)

@@ -147,6 +147,7 @@ def test_hands_that_were_counted_before_a_run_are_a_guess() -> None:
     assert "0 reports: 5 · 1 report: 0, came so" in text(panel.result.value)
 
 
+@pytest.mark.proof
 def test_a_resume_that_brings_nothing_asks_nobody() -> None:
     panel = waiting()
     click(panel, "resume")
@@ -160,6 +161,7 @@ def test_a_resume_that_brings_nothing_asks_nobody() -> None:
     assert "It found nothing left to do, and did nothing." in said(panel)
 
 
+@pytest.mark.proof
 def test_a_second_resume_before_the_vote_tells_nothing_and_is_one_outcome() -> None:
     panel = waiting()
     click(panel, "reset", "create", "run")
