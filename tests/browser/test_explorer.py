@@ -157,6 +157,124 @@ def test_a_query_is_answered_and_a_write_is_refused(lab: LabPage, tamper: Tamper
     assert len(Journal(path).events()) == 15
 
 
+def test_ctrl_enter_asks_once_and_runs_no_cell(lab: LabPage, killed_twice: Path) -> None:
+    panel = explore(lab, killed_twice)
+    panel.press("SQL")
+    box = panel.root.get_by_label("SQL", exact=True)
+    box.fill("SELECT count(*) AS asked FROM journal")
+    box.press("Control+Enter")
+    expect(panel.part("answer")).to_contain_text(re.compile(r"asked\s*15"))
+    box.fill("SELECT nonsense")
+    box.press("Enter")  # a new line, no question
+    expect(box).to_have_value("SELECT nonsense\n")
+    expect(panel.part("answer")).to_contain_text("15")
+    asked = panel.button("Ask").evaluate_handle(COUNT_CLICKS)
+    box.press("Control+Enter")
+    expect(lab.page.locator(".labkit-failed")).to_be_visible()
+    expect(panel.part("answer").locator("td")).to_have_count(0)
+    assert asked.evaluate("(clicks) => clicks.length") == 1
+    expect(panel.button("Ask")).to_have_attribute("title", re.compile(r"Ctrl\+Enter"))
+    expect(lab.page.locator(".jp-InputPrompt:visible").nth(1)).to_have_text("[ ]:")
+
+
+COUNT_CLICKS = """
+(button) => {
+  const clicks = [];
+  button.addEventListener('click', (event) => clicks.push(event));
+  return clicks;
+}
+"""
+ROWS_ARE_WHOLE = """
+(select) => {
+  const room = select.clientWidth;
+  const canvas = document.createElement('canvas').getContext('2d');
+  canvas.font = getComputedStyle(select).font;
+  const style = getComputedStyle(select.options[0]);
+  const around = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+  return [...select.options]
+    .map((option) => canvas.measureText(option.text).width + around - room)
+    .filter((over) => over > 0);
+}
+"""
+
+
+@pytest.mark.parametrize("source", ["killed_twice", "answered"])
+@pytest.mark.parametrize("is_room", [False, True])
+def test_each_row_is_seen_to_its_end(
+    source: str, is_room: bool, lab: LabPage, request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(source)
+    panel = explore(lab, path)
+    lab.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    if is_room:
+        panel.press("Room")
+        expect(panel.rows.filter(has_text="…")).not_to_have_count(0)
+    assert panel.events.evaluate(ROWS_ARE_WHOLE) == []
+    [started] = [event for event in Journal(path).read() if event.seq == 3]
+    shown = panel.rows.nth(2).inner_text().replace("\xa0", " ").split()
+    who = str(started.owner if started.is_durable else started.run_id)
+    assert shown[:3] == ["3", "step_started", "0"]
+    assert shown[-2] == f"#{started.attempt}"
+    assert (shown[-1][:2], shown[-1][-2:]) == (who[:2], who[-2:])
+    panel.root.evaluate("(panel) => panel.scrollIntoView()")
+    lab.photograph(f"explorer-rows-{source}{'-room' * is_room}")
+
+
+def test_after_a_reload_of_the_page_a_saved_panel_is_there_and_works(
+    another_tab: LabPage, killed_twice: Path
+) -> None:
+    lab = another_tab
+    panel = explore(lab, killed_twice)
+    panel.rows.nth(7).click()
+    expect(panel.part("row")).to_contain_text("step_started")
+    lab.save()
+    lab.reload()
+    expect(panel.part("row")).to_contain_text("step_started")
+    panel.press("Timeline")
+    expect(panel.picture).to_have_attribute("alt", re.compile("Timeline of task demo"))
+    panel.press("SQL")
+    panel.root.get_by_label("SQL", exact=True).fill("SELECT 6 * 7 AS answer")
+    panel.root.get_by_label("SQL", exact=True).press("Control+Enter")
+    expect(panel.part("answer")).to_contain_text("42")
+    lab.run_cell(1)
+    expect(panel.root).to_have_text("This panel is closed; run its cell again.")
+
+
+def test_after_a_reload_without_saving_its_cell_shows_it_again(
+    another_tab: LabPage, killed_twice: Path
+) -> None:
+    lab = another_tab
+    panel = explore(lab, killed_twice)
+    lab.reload()
+    expect(panel.root).to_have_count(0)
+    lab.run_cell(0)
+    panel.says("15 events")
+    panel.press("Laws")
+    expect(panel.part("verdicts")).to_contain_text("held")
+    lab.run_cell(1)
+
+
+LOST = "Error displaying widget: model not found"
+
+
+def test_a_saved_panel_whose_kernel_has_ended_says_so_until_its_cell_is_run(
+    another_tab: LabPage, killed_twice: Path
+) -> None:
+    """The panel is in the kernel; the file has only its number. The words are JupyterLab's own."""
+    lab = another_tab
+    panel = explore(lab, killed_twice)
+    lab.save()
+    lab.restart_kernel()
+    lab.reload()
+    expect(lab.outputs.first).to_have_text(LOST)
+    lab.run_cell(0)
+    panel.says("15 events")
+    expect(lab.page.get_by_text(LOST)).to_have_count(0)
+    assert {error.partition("\n")[0] for error in lab.errors} <= {"Error: widget model not found"}
+    lab.errors.clear()
+    lab.run_cell(1)
+
+
 CLICK_TO_ROWS = """
 (panel) => {
   window.shownAfter = null;

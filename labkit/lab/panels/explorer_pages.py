@@ -31,14 +31,18 @@ __all__ = [
 ALL = object()  # what a menu has chosen where nothing is: None is a widget's word for no option
 
 
-# A property, not a listener: the style is loaded again wherever JupyterLab puts the panel anew.
+# The style is loaded again wherever JupyterLab puts the panel anew: one listener is enough. It hears
+# the key before the box does, which lets no key out.
 CSS = """<style onload="
 const panel = this.closest('.labkit-explorer');
-if (panel) panel.onkeydown = (event) => {
-  const isAsked = event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.repeat;
-  if (isAsked && event.target.closest('.labkit-explorer-sql'))
-    panel.querySelector('.labkit-explorer-ask')?.click();
-};
+if (panel && !panel.hearsCtrlEnter) {
+  panel.hearsCtrlEnter = true;
+  panel.addEventListener('keydown', (event) => {
+    const isAsked = event.key === 'Enter' && (event.ctrlKey || event.metaKey) && !event.repeat;
+    if (isAsked && event.target.closest('.labkit-explorer-sql'))
+      panel.querySelector('.labkit-explorer-ask')?.click();
+  }, true);
+}
 ">
 .labkit-explorer .labkit-columns { align-items: flex-start; gap: 10px; }
 .labkit-explorer .labkit-explorer-left { flex: 0 0 12em; }
@@ -63,7 +67,7 @@ if (panel) panel.onkeydown = (event) => {
   white-space: normal; overflow-wrap: anywhere; }
 .labkit-explorer .labkit-explorer-right td:first-child { white-space: nowrap; }
 .labkit-explorer .labkit-explorer-kinds { margin: 0; }
-.labkit-explorer .widget-toggle-buttons .widget-label { margin-right: 6px; }
+.labkit-explorer .widget-toggle-buttons .widget-label { margin-right: 6px; flex: none; }
 .labkit-explorer .labkit-explorer-verdicts .labkit-table { max-height: 250px; }
 </style>"""
 
@@ -88,7 +92,8 @@ class EventsPage:
         kinds = VBox([self.kinds]).add_class("labkit-explorer-left")
         self.chooser.root.add_class("labkit-explorer-middle")
         self.detail.root.add_class("labkit-explorer-right")
-        self.root = HBox([kinds, self.chooser.root, self.detail.root]).add_class("labkit-columns")
+        columns = [kinds, self.chooser.root, self.detail.root]
+        self.root = HBox(columns, layout={"width": "100%"}).add_class("labkit-columns")
 
     def clear(self, said: str = "") -> None:
         for shown in (self.row, self.json, self.neighbours, self.law):
