@@ -266,7 +266,7 @@ def test_a_picture_tells_neighbours_with_large_numbers_apart(
     tamper: Tamper, killed_twice: Path
 ) -> None:
     """A float would take them for one."""
-    path = tamper(f"UPDATE events SET seq = seq + {LARGEST - 15}")
+    path = tamper(f"UPDATE events SET seq = seq + {2**54}")
     large, small = corners_of(path), corners_of(killed_twice)
     assert len(large) > 4
     assert [x - large[0] for x in large] == [x - small[0] for x in small]

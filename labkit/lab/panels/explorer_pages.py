@@ -31,8 +31,8 @@ __all__ = [
 ALL = object()  # what a menu has chosen where nothing is: None is a widget's word for no option
 
 
-# The style is loaded again wherever JupyterLab puts the panel anew: one listener is enough. It hears
-# the key before the box does, which lets no key out.
+# The style is loaded again wherever JupyterLab puts the panel anew: one listener is enough. It
+# hears the key before the box does, which lets no key out.
 CSS = """<style onload="
 const panel = this.closest('.labkit-explorer');
 if (panel && !panel.hearsCtrlEnter) {
