@@ -36,6 +36,7 @@ def test_a_mark(number):
     pathlib.Path(os.environ["PYTEST_XDIST_WORKER"]).write_text(os.environ["LABKIT_TESTS"])
 """
 TWO_WORKERS = ("-p", "xdist.plugin", "-n", "2")
+QUICK = ("-p", "tests.quick_imports")
 
 
 def run_pytest(folder: Path, test: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -97,7 +98,7 @@ def test_of_a_sampled_test_one_case_is_for_every_day_and_the_others_are_proof() 
     test = "tests/restart/test_environment.py::test_64_a_bad_value"
     cases = [
         run_python(
-            "-m", "pytest", "-q", "--collect-only", "-m", mark, test, cwd=CONFTEST.parent
+            "-m", "pytest", *QUICK, "-q", "--collect-only", "-m", mark, test, cwd=CONFTEST.parent
         ).out.count(test)
         for mark in ("", "not proof", "proof")
     ]
