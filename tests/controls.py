@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 AT_ONCE = 2
 WITHOUT = [f"-pno:{plugin}" for plugin in ("cacheprovider", "nbval", "xdist")]
-PYTEST = ["-m", "pytest", "-q", *WITHOUT, "-m", ""]
+PYTEST = ["-m", "pytest", "-q", "-p", "tests.quick_imports", *WITHOUT, "-m", ""]
 
 
 class Control(NamedTuple):
@@ -49,13 +49,14 @@ def read_controls() -> list[Control]:
         return [Control(**entry) for entry in tomllib.load(file)["control"]]
 
 
-def copy_project(folder: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__", "*.ipynb", "screenshots")
+def copy_project(source: Path, folder: Path, *ignored: str) -> None:
+    """The times of the files are kept, so what is compiled beside them stays valid."""
+    leave_out = shutil.ignore_patterns("*.ipynb", "screenshots", *ignored)
     for name in ("bench", "labkit", "tests"):  # bench: it makes journals for some tests
-        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        shutil.copytree(source / name, folder / name, ignore=leave_out)
     for name in ("pyproject.toml", "conftest.py", "README.md"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, folder)
+        if (source / name).exists():
+            shutil.copy2(source / name, folder)
 
 
 def break_line(folder: Path, control: Control) -> str:
@@ -65,6 +66,8 @@ def break_line(folder: Path, control: Control) -> str:
     if (times := text.count(control.old)) != 1:
         return f"its old text stands {times} times in {control.file}"
     path.write_text(text.replace(control.old, control.new), "utf-8")
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        compiled.unlink()
     where = f"import {module_of(control.file)} as m; print(m.__file__)"
     imported = python(folder, "-c", where)
     if imported.stdout.strip() != str(path):
@@ -128,37 +131,32 @@ def first_line(message: str) -> str:
     return next(iter(message.splitlines()), "")[:200]
 
 
-def try_control(control: Control) -> Result:
+def try_control(untouched: Path, control: Control) -> Result:
     with tempfile.TemporaryDirectory(prefix="labkit-control-") as name:
         folder = Path(name).resolve()
-        copy_project(folder)
+        copy_project(untouched, folder)
         if problem := break_line(folder, control):
             return Result(False, problem)
         return judge(run_tests(folder, "-x", control.test))
 
 
-def not_green(controls: list[Control]) -> list[End]:
-    """The tests that do not even pass over the untouched copy."""
-    with tempfile.TemporaryDirectory(prefix="labkit-control-") as name:
-        folder = Path(name).resolve()
-        copy_project(folder)
-        ends = run_tests(folder, *sorted({control.test for control in controls}))
+def not_green(untouched: Path, controls: list[Control]) -> list[End]:
+    """The tests that do not even pass over the untouched copy. They leave it compiled, which every
+    control would else do again: that takes longer than most of the tests."""
+    ends = run_tests(untouched, *sorted({control.test for control in controls}))
     return [end for end in ends if end.how != "passed"]
 
 
 def main(words: list[str]) -> int:
     controls = [c for c in read_controls() if not words or any(w in c.row + c.test for w in words)]
     began = time.monotonic()
-    bad = not_green(controls)
-    for end in bad:
-        print(f"NOT GREEN  {end.test}: {end.how} {first_line(end.message)}", flush=True)
-    lines = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for control, result in zip(controls, pool.map(try_control, controls), strict=True):
-            name = control.test.rpartition("::")[2]
-            mark = "red" if result.red else f"NOT RED ({result.why})"
-            lines.append(f"{mark}  {control.row}: {name}  [{first_line(control.old.strip())}]")
-            print(lines[-1], flush=True)
+    with tempfile.TemporaryDirectory(prefix="labkit-controls-") as name:
+        untouched = Path(name).resolve()
+        copy_project(ROOT, untouched, "__pycache__")
+        bad = not_green(untouched, controls)
+        for end in bad:
+            print(f"NOT GREEN  {end.test}: {end.how} {first_line(end.message)}", flush=True)
+        lines = list(try_all(untouched, controls))
     # Said again at the end: whoever reads only the last lines of a long run must see what failed.
     print(*(line for line in lines if line.startswith("NOT")), sep="\n")
     red = sum(line.startswith("red") for line in lines)
@@ -167,6 +165,18 @@ def main(words: list[str]) -> int:
         f"{len(controls)} controls, {red} red as they must be, {len(bad)} not green, {took:.0f} s"
     )
     return 0 if controls and red == len(controls) and not bad else 1
+
+
+def try_all(untouched: Path, controls: list[Control]) -> Iterator[str]:
+    """A line for each control, printed as soon as it is known."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = pool.map(lambda control: try_control(untouched, control), controls)
+        for control, result in zip(controls, results, strict=True):
+            name = control.test.rpartition("::")[2]
+            mark = "red" if result.red else f"NOT RED ({result.why})"
+            line = f"{mark}  {control.row}: {name}  [{first_line(control.old.strip())}]"
+            print(line, flush=True)
+            yield line
 
 
 if __name__ == "__main__":
