@@ -25,16 +25,16 @@ PRAGMAS = (  # each answer is fetched and required: SQLite ignores a pragma that
 class Database:
     """One connection; what SQLite cannot do leaves as StorageFault or StorageBusy with a cause."""
 
-    def __init__(self, path: str, mode: str, busy_s: float = BUSY_S) -> None:
+    def __init__(self, path: str, mode: str, busy_s: float | None = None) -> None:
         self.path = os.path.abspath(path)  # a tool may change the folder; a moved symlink must show
         self._seen, self._wal_seen, self._size, self._rw = (0, 0), 0, 0, mode == "rw"
         self._wal, self.tool_ran = f"{os.path.realpath(path)}-wal", False  # a symlink's is there
         self.check_file()
-        raw = os.fsencode(self.path)
+        raw, wait = os.fsencode(self.path), BUSY_S if busy_s is None else busy_s
         quoted = "".join(f"%{b:02x}" if b > 127 or b in b"%?#" else chr(b) for b in raw)
         try:
             uri = f"file:{quoted}?mode={mode}"
-            self._sql = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None)
+            self._sql = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
         except FAULTS as error:
             raise self._fault(error) from error
         self._sql.row_factory = sqlite3.Row

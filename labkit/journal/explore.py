@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from labkit.database import BUSY_S
 from labkit.errors import BadInput, NotFound, UsageError
 from labkit.journal.chart import Source, path_of
 from labkit.journal.reading import (
@@ -201,7 +200,7 @@ def neighbours(source: Source, seq: int) -> list[Neighbour]:
     return [Neighbour(", ".join(words[at]), event_of[at]) for at in sorted(event_of)]
 
 
-def glance(source: Source, before: Glance | None = None, busy_s: float = BUSY_S) -> Glance:
+def glance(source: Source, before: Glance | None = None, busy_s: float | None = None) -> Glance:
     """The last `seq` of the file, and whether it is another file than that of `before`, or no
     longer holds its last event. Cheap: for looking again and again. Raises StorageBusy where it is
     locked for `busy_s` seconds, 0 for at once."""
@@ -284,7 +283,7 @@ def _whole(seqs: Iterable[int]) -> list[int]:
 
 
 @contextmanager
-def _bounded(source: Source, steps: int, busy_s: float = BUSY_S) -> Iterator[Reader]:
+def _bounded(source: Source, steps: int, busy_s: float | None = None) -> Iterator[Reader]:
     """A snapshot that raises BadInput where so many steps do not come to an end."""
     with snapshot(path_of(source), busy_s) as reader:
         reader.bound(steps)

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from labkit.database import BUSY_S, Database
+from labkit.database import Database
 from labkit.errors import BadInput, NotFound, StorageBusy, StorageFault, UnknownTask
 
 __all__ = [
@@ -205,11 +205,12 @@ class Reader(Database):
 
 
 @contextmanager
-def snapshot(path: str, busy_s: float = BUSY_S) -> Iterator[Reader]:
+def snapshot(path: str, busy_s: float | None = None) -> Iterator[Reader]:
     """All that is read inside it is of one moment.
 
     Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal,
-    StorageBusy for one that another program keeps locked for `busy_s` seconds.
+    StorageBusy for one that another program keeps locked for `busy_s` seconds, ten
+    if none are given.
     """
     reader = open_journal(path, busy_s)
     try:
@@ -222,7 +223,7 @@ def snapshot(path: str, busy_s: float = BUSY_S) -> Iterator[Reader]:
         reader.close()
 
 
-def open_journal(path: str, busy_s: float = BUSY_S) -> Reader:
+def open_journal(path: str, busy_s: float | None = None) -> Reader:
     """Opens for reading, also in a folder that cannot be written. Raises as `snapshot`."""
     if not os.path.exists(path):
         raise NotFound(f"{path} does not exist, and was not created; check the path")
