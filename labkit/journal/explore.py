@@ -90,6 +90,8 @@ class Contents(NamedTuple):
     @property
     def summary(self) -> str:
         """In one sentence, and another one where there is something odd."""
+        if self == NOTHING:
+            return "0 events: an empty file, or a journal in which nothing is yet."
         system, word = ("durable runs", "run") if self.is_durable else ("the restart agent", "task")
         tasks = f"{len(self.tasks):,} {word}{'' if len(self.tasks) == 1 else 's'}"
         events = f"{self.events:,} event{'' if self.events == 1 else 's'}"

@@ -227,6 +227,8 @@ def open_journal(path: str, busy_s: float | None = None) -> Reader:
     """Opens for reading, also in a folder that cannot be written. Raises as `snapshot`."""
     if not os.path.exists(path):
         raise NotFound(f"{path} does not exist, and was not created; check the path")
+    if os.path.isdir(path):
+        raise StorageFault(f"{path} is a folder; name the journal that lies in it")
     try:
         return Reader(path, "ro", busy_s)
     except StorageFault as fault:

@@ -49,6 +49,7 @@ lab.run("agent create notes plan.json")
 process = lab.start("agent run notes", AGENT_STEP_DELAY="60")
 lab.wait_for(process, "step_started", 0)
 """
+IS_CLOSED = "() => window.jupyterapp.shell.leftCollapsed"
 RAISES = """
 import ipywidgets as widgets
 button = widgets.Button(description="Divide")
@@ -89,12 +90,36 @@ def test_a_panel_works_with_the_mouse_and_with_the_keyboard(lab: LabPage) -> Non
     expect(room).to_have_attribute("aria-pressed", "false")
     room.press("Enter")
     expect(room).to_have_attribute("aria-pressed", "true")
+    goto = panel.get_by_label("Go to seq")
+    goto.click(position={"x": 5, "y": 10})
+    lab.page.keyboard.type("3")  # in the place of the 0, not before it
+    expect(goto).to_have_value("3")
+    goto.hover()
+    lab.page.mouse.wheel(0, 10)
+    expect(goto).not_to_be_focused()
+    expect(goto).to_have_value("3")
     rows = panel.get_by_label("Rows")
     lab.press_until("Tab", rows)
     for key, index in (("ArrowDown", 0), ("ArrowDown", 1), ("ArrowUp", 0), ("End", 2)):
         lab.page.keyboard.press(key)
         assert rows.evaluate("(element) => element.selectedIndex") == index
         expect(rows).to_be_focused()
+
+
+def test_save_and_the_sidebar_work_from_within_a_panel(lab: LabPage) -> None:
+    lab.write("counter.ipynb", COUNTER)
+    lab.run_all()
+    panel = lab.page.locator(".labkit-panel")
+    more, goto = panel.get_by_role("button", name="More"), panel.get_by_label("Go to seq")
+    for number, part in enumerate((more, goto), start=1):
+        was_closed = lab.page.evaluate(IS_CLOSED)
+        part.focus()
+        lab.page.keyboard.press("Control+b")
+        lab.page.wait_for_function(f"(before) => ({IS_CLOSED})() !== before", arg=was_closed)
+        more.press("Enter")
+        expect(panel.get_by_role("status")).to_have_text(f"counted {number}")
+    lab.page.keyboard.press("Control+s")
+    lab.page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
 
 
 def test_what_the_keyboard_does_not_reach_is_found(lab: LabPage) -> None:

@@ -188,6 +188,7 @@ class Explorer(Panel):
                 raise
             below = f"Below is still {visible(os.path.basename(self.journal.path), 40)}."
             raise LabkitError(f"{visible(describe(error), 340)}. {below}") from error
+        is_another = self.journal is not None and self.journal.path != journal.path
         self.journal, self.contents, self._glance = journal, contents, seen
         self._told = self._followed = contents.last_seq
         self.seq, self._verdicts, self._is_lost, self._busy = None, None, False, 0
@@ -199,6 +200,8 @@ class Explorer(Panel):
                 [("choose one", ALL), *((s.title, s) for s in self._starters())], 60
             )
             self.choices.forget()
+            if is_another:  # its effects are not in that file, and one may look like one of them
+                self.choices.witness.value = ""
             self.choices.show_path(path)
             self.choices.fill(self._contents)
             if len(contents.tasks) == 1:

@@ -190,6 +190,7 @@ class Instructor(Panel):
         """After a reset. The grid stays, if it is there and that of the plan."""
         self.ballot.close()
         self._clear_votes()
+        self.answers.index = 0
         if is_other_plan or not self.places.grid.children:
             self._show_choices()
 

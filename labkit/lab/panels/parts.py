@@ -468,7 +468,9 @@ def _close(widget: Any) -> None:
 
 # JupyterLab's own colours: legible in its light and its dark theme, and in any other.
 # The script: a notebook takes the arrow keys for its cells, also from a list that has the focus;
-# only what carries this attribute keeps its keys. The handle of a slider has no name of its own.
+# only what carries this attribute keeps its keys. Save and the sidebar (S, B) are handed on from the
+# panel itself. The handle of a slider has no name of its own. A click into a number takes it whole,
+# so that what is typed takes its place, and the wheel scrolls the page instead of counting.
 # There is no panel where a cell is run again while its old output is still being drawn.
 _CSS = """<style onload="
 const panel = this.closest('.labkit-panel');
@@ -485,6 +487,20 @@ const tend = () => {
 const watched = {childList: true, subtree: true, attributes: true, attributeFilter: ['class']};
 new MutationObserver(tend).observe(panel, watched);
 tend();
+if (!panel.isTended) {
+  panel.isTended = true;
+  const isNumber = (element) => element.matches('input[type=number]');
+  panel.addEventListener('click', ({target}) => isNumber(target) && target.select());
+  panel.addEventListener('wheel', ({target}) => isNumber(target) && target.blur());
+  panel.addEventListener('keydown', (event) => {
+    const {key, keyCode, ctrlKey, metaKey, isTrusted} = event;
+    if (!isTrusted || !(ctrlKey || metaKey) || !['s', 'b'].includes(key)) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const same = {key, keyCode, ctrlKey, metaKey, bubbles: true, cancelable: true};
+    panel.dispatchEvent(new KeyboardEvent('keydown', same));
+  }, true);
+}
 }
 ">
 .labkit-panel { color: var(--jp-ui-font-color1); max-width: 100%; }

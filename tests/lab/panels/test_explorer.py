@@ -132,7 +132,7 @@ def bad_files(folder: Path, whole: Path) -> dict[str, str]:
     return {
         "": "type the path",
         "  ": "type the path",
-        str(folder): "no regular file",
+        str(folder): "is a folder; name the journal that lies in it",
         str(folder / "missing.db"): "does not exist",
         str(folder / "truncated.db"): "malformed",
         str(folder / "damaged.db"): "malformed",
@@ -151,7 +151,7 @@ def test_a_file_without_anything_in_it(tmp_path: Path) -> None:
     """As a creation leaves it that was killed."""
     (tmp_path / "state.db").touch()
     panel = Explorer(tmp_path / "state.db")
-    assert said(panel) == "state.db: 0 events, 0 tasks; a journal of the restart agent."
+    assert said(panel) == "state.db: 0 events: an empty file, or a journal in which nothing is yet."
     for view in ("Timeline", "Replay"):
         show(panel, view)
         assert said(panel) == "this journal holds no task yet"
@@ -296,6 +296,19 @@ def test_a_witness_is_asked_for_law_4(explorer: Explorer, tmp_path: Path) -> Non
     assert "cannot be read" in said(explorer)  # it is tried again, and still true
     explorer.choices.witness.value = ""
     assert is_fine(explorer)
+    assert "no witness was given" in explorer.laws.verdicts.value
+
+
+def test_a_witness_is_of_one_journal(
+    explorer: Explorer, killed_twice: Path, every_kind: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "witness").write_text("key-1\n", encoding="utf-8")
+    explorer.choices.witness.value = str(tmp_path / "witness")
+    explorer.open(str(killed_twice))
+    assert explorer.choices.witness.value == str(tmp_path / "witness")
+    explorer.open(str(every_kind))
+    show(explorer, "Laws")
+    assert explorer.choices.witness.value == ""
     assert "no witness was given" in explorer.laws.verdicts.value
 
 

@@ -171,7 +171,7 @@ def test_journals_of_notebooks_come_before_those_of_trials(tmp_path: Path) -> No
     panel.choices.found.index = 4  # the line between them opens nothing
     assert said(panel) == "No journal is open: choose one, or type a path."
     panel.choices.found.index = 9
-    assert said(panel) == "state.db: 0 events, 0 tasks; a journal of the restart agent."
+    assert said(panel) == "state.db: 0 events: an empty file, or a journal in which nothing is yet."
     panel.close()
 
 

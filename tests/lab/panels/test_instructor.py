@@ -81,6 +81,8 @@ def test_a_run_that_waits_gets_its_answer() -> None:
     assert len(messages(verbs.current_folder())) == 2
     assert "Left outside: 2 messages" in text(panel.effects.value)
     assert "resolutions" in panel.pages["What changed"].value
+    click(panel, "reset")
+    assert panel.answers.value == ""  # of the next run nobody has decided anything
 
 
 def test_only_an_agent_that_waits_has_answers() -> None:
