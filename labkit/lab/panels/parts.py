@@ -468,9 +468,9 @@ def _close(widget: Any) -> None:
 
 # JupyterLab's own colours: legible in its light and its dark theme, and in any other.
 # The script: a notebook takes the arrow keys for its cells, also from a list that has the focus;
-# only what carries this attribute keeps its keys. Save and the sidebar (S, B) are handed on from the
-# panel itself. The handle of a slider has no name of its own. A click into a number takes it whole,
-# so that what is typed takes its place, and the wheel scrolls the page instead of counting.
+# only what carries this attribute keeps its keys. Save and the sidebar (S, B) are handed on from
+# the panel itself. The handle of a slider has no name of its own. A click into a number takes it
+# whole, so that what is typed takes its place; the wheel scrolls the page instead of counting.
 # There is no panel where a cell is run again while its old output is still being drawn.
 _CSS = """<style onload="
 const panel = this.closest('.labkit-panel');
