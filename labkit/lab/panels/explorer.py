@@ -30,7 +30,7 @@ from typing import Any
 
 from ipywidgets import HTML
 
-from labkit.errors import LabkitError, NotFound, StorageBusy, UsageError, describe
+from labkit.errors import BadInput, LabkitError, NotFound, StorageBusy, UsageError, describe
 from labkit.journal import Journal, timeline
 from labkit.journal.chart import Source, path_of
 from labkit.journal.explore import (
@@ -45,7 +45,7 @@ from labkit.journal.explore import (
 )
 from labkit.journal.frames import Verdicts
 from labkit.journal.starters import Starter, starters
-from labkit.lab.panels.explorer_choices import BRIEF_S, Choices, opened
+from labkit.lab.panels.explorer_choices import BRIEF_S, Choices, Marks, marks, opened
 from labkit.lab.panels.explorer_pages import (
     ALL,
     CSS,
@@ -108,6 +108,7 @@ class Explorer(Panel):
         self._replayed: list[int] = []  # of those that the slider goes through
         self._glance: Glance | None = None
         self._verdicts: Verdicts | None = None
+        self._judged_at: Marks = ()
         self._told = 0  # the last seq that the status spoke of
         self._followed = 0  # the last seq before what came in last
         self._busy = 0  # looks, one after the other, that found the file locked
@@ -352,7 +353,10 @@ class Explorer(Panel):
 
         def lines_of(keys: Sequence[int]) -> list[str]:
             width = WIDE_IN_ROOM if self.room.value else WIDE
-            return lines(rows(self._journal, keys), with_task=all_tasks, width=width)
+            found = rows(self._journal, keys)
+            if len(found) != len(keys):
+                raise BadInput("the journal no longer holds what was listed; press Open")
+            return lines(found, with_task=all_tasks, width=width)
 
         self.events.chooser.fill(self.keys, lines_of, choose)
 
@@ -381,6 +385,8 @@ class Explorer(Panel):
 
     def _turn(self) -> None:
         self.views.turn()
+        if self._verdicts is not None and self._marks != self._judged_at:
+            self._stale.add("Laws")
         self._show_page()
 
     def _show_anew(self) -> None:
@@ -484,10 +490,17 @@ class Explorer(Panel):
 
     @property
     def _judged(self) -> Verdicts:
-        """The verdicts on the whole journal, judged once for each state of it."""
-        if self._verdicts is None:
+        """The verdicts on the whole journal, judged once for each state of its file and of the
+        witness: a table may be changed, and a witness written, without an event."""
+        now = self._marks
+        if self._verdicts is None or now != self._judged_at:
             self._verdicts = self._journal.laws(self.choices.witness.value or None)
+            self._judged_at = now
         return self._verdicts
+
+    @property
+    def _marks(self) -> Marks:
+        return marks(self._journal.path, self.choices.witness.value)
 
     @property
     def _witness_code(self) -> str:

@@ -18,7 +18,7 @@ from labkit.lab.grid import AGENTS
 from labkit.lab.panels.explorer_pages import ALL, menu, text
 from labkit.lab.panels.parts import PAGE, button, options
 
-__all__ = ["BRIEF_S", "Choices", "is_trial", "opened"]
+__all__ = ["BRIEF_S", "Choices", "Marks", "is_trial", "marks", "opened"]
 
 BRIEF_S = 0.5  # for a file that is locked: no cell of the notebook runs while a panel waits
 MAX_PATH = 4096  # of Linux
@@ -103,12 +103,12 @@ class Choices:
     def chosen(self, *names: str) -> list[str]:
         """Those of these controls that limit something."""
         picked = self.picked
-        return [name for name in names if picked[name.lower()]]
+        return [name for name in names if picked[name.lower()] not in (None, [])]
 
     @property
     def code(self) -> str:
         """The line that lists what is picked."""
-        limits = {name: value for name, value in self.picked.items() if value}
+        limits = {name: value for name, value in self.picked.items() if value not in (None, [])}
         given = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         return f"journal.rows(journal.seqs({given})[:{PAGE}])"
 
@@ -122,6 +122,7 @@ class Choices:
         return f"for event in journal.follow({given}):\n{shown}    print(event)"
 
 
+Marks = tuple[tuple[int, ...], ...]
 TRIAL = object()  # the line above the trials, which opens nothing
 
 
@@ -141,6 +142,18 @@ def opened(path: str) -> tuple[Journal, Glance, Contents]:
 def is_trial(path: str) -> bool:
     """Whether a journal lies in a folder as trials have them."""
     return os.path.basename(os.path.dirname(path)).startswith(TRIALS)
+
+
+def marks(*paths: str) -> Marks:
+    """Differs as soon as one of these files has changed, or the -wal beside it."""
+    found: list[tuple[int, ...]] = []
+    for file in [each for path in paths for each in (path, f"{path}-wal")]:
+        try:
+            at = os.stat(file)
+            found.append((at.st_ino, at.st_size, at.st_mtime_ns))
+        except (OSError, ValueError):  # it is not there, or no system has such a name
+            found.append(())
+    return tuple(found)
 
 
 def _expanded(path: str) -> str:

@@ -77,6 +77,33 @@ def test_a_view_without_an_end_is_left(
         look(endless)
 
 
+def test_events_that_are_gone_are_missed_in_one_line(tmp_path: Path, explorer: Explorer) -> None:
+    path = make(tmp_path / "shrinks.db", source="FROM kept", seq="x")
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE kept AS SELECT column1 AS x FROM (VALUES (1), (2), (3))")
+    explorer.open(str(path))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM kept WHERE x = 2")
+
+    explorer.events.chooser.goto.value = 1
+
+    assert said(explorer) == "the journal no longer holds what was listed; press Open"
+    explorer.open(str(path))
+    assert explorer.keys == [1, 3]
+
+
+def test_a_task_without_a_name_is_picked_in_the_code_too(
+    tmp_path: Path, explorer: Explorer
+) -> None:
+    path = make(tmp_path / "any.db", "WITH n(x) AS (VALUES (1), (2)) ", "FROM n", seq="x",
+                task_id="iif(x = 1, '', 't')")  # fmt: skip
+    explorer.open(str(path))
+    explorer.choices.task.value = ""
+    assert (explorer.keys, explorer.last_code) == (
+        [1], "journal.rows(journal.seqs(task='')[:200])",
+    )  # fmt: skip
+
+
 def test_a_witness_that_has_no_end_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (str(tmp_path / "fifo"), "/dev/zero"):

@@ -299,6 +299,20 @@ def test_a_witness_is_asked_for_law_4(explorer: Explorer, tmp_path: Path) -> Non
     assert "no witness was given" in explorer.laws.verdicts.value
 
 
+def test_verdicts_are_of_the_witness_as_it_is_now(explorer: Explorer, tmp_path: Path) -> None:
+    """An effect may be left without an event: that is what law 4 is for."""
+    witness = tmp_path / "witness"
+    witness.write_text("key-1\n", encoding="utf-8")
+    explorer.choices.witness.value = str(witness)
+    show(explorer, "Laws")
+    assert "effect key-1 happened 2 times" not in explorer.laws.verdicts.value
+    with open(witness, "a", encoding="utf-8") as file:
+        file.write("key-1\n")
+    show(explorer, "SQL")
+    show(explorer, "Laws")
+    assert "effect key-1 happened 2 times" in explorer.laws.verdicts.value
+
+
 def test_a_witness_is_of_one_journal(
     explorer: Explorer, killed_twice: Path, every_kind: Path, tmp_path: Path
 ) -> None:
