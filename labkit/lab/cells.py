@@ -22,6 +22,7 @@ from labkit.errors import UsageError
 from labkit.lab import verbs
 from labkit.lab.benches import AT_ONCE, MUTANT, Bench, DurableBench, Outcome, RestartBench
 from labkit.lab.grid import DEFINITIONS, Place, agent_called, every_place
+from labkit.lab.process import NotReady
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,8 +90,8 @@ def run(
 class Sweep:
     """Trials at work in threads. Ask `take` for what has ended, until `is_over`; or iterate.
 
-    Arguments and errors as of `run`. An open notebook closes it at its end; `close` leaves no
-    process behind.
+    Arguments and errors as of `run`; NotReady too if the notebook ends while the places are looked
+    for. An open notebook closes it at its end; `close` leaves no process behind.
     """
 
     def __init__(
@@ -104,6 +105,8 @@ class Sweep:
         notebook = verbs.current_notebook()
         self.agent, self.plan, self._unsafe = agent, _known_plan(agent, plan), unsafe
         self.places = list(grid(agent, plan, unsafe=unsafe) if places is None else places)
+        if verbs.current_notebook() is not notebook:  # nobody would end these trials
+            raise NotReady("the notebook ended before its trials began; run them again")
         self.outcomes: list[Outcome] = []
         self.is_stopped = False
         self._rest = deque(enumerate(self.places))
@@ -112,9 +115,9 @@ class Sweep:
         self._bench: Bench = made(notebook, agent_called(agent), self.plan, unsafe)
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(AT_ONCE)]
         self._at_work = len(self._threads)
-        notebook.beside[f"trials {len(notebook.beside)}"] = self
         for thread in self._threads:
             thread.start()
+        notebook.beside[f"trials {len(notebook.beside)}"] = self  # `close` joins what has started
 
     @property
     def is_over(self) -> bool:

@@ -259,6 +259,22 @@ def test_the_end_of_the_notebook_ends_the_trials() -> None:
     assert not marked()
 
 
+def test_a_notebook_that_ends_while_places_are_looked_for_starts_no_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    find = cells.every_place
+
+    def look_for(agent: str, plan: str, folder: Path, mutant: str) -> list[Place]:
+        lab.begin("05")
+        return find(agent, plan, folder, mutant)
+
+    monkeypatch.setattr(cells, "every_place", look_for)
+    with pytest.raises(NotReady, match="the notebook ended before its trials began"):
+        cells.Sweep("restart")
+    assert not verbs.current_notebook().beside
+    assert not marked()
+
+
 def test_a_journal_that_was_deleted_is_missed_in_one_line() -> None:
     [outcome] = cells.run("restart", places=cells.grid("restart")[:1])
     assert outcome.witness.read_text(encoding="utf-8") == "notes-2\n"

@@ -20,6 +20,7 @@ What belongs to the explorer, its own status and code too, is inside .labkit-jou
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from ipywidgets import HTML, Button, Checkbox, Dropdown, GridBox, ToggleButtons, VBox
@@ -33,6 +34,7 @@ from labkit.lab.panels.parts import (
     Panel,
     button,
     inline,
+    options,
     picture,
     row,
     within,
@@ -62,6 +64,8 @@ class Matrix(Panel):
         self.explorer: Explorer | None = None
         self._used = agent, plan or cells.plans(agent)[0], False
         self._refused, self._is_filling = "", False
+        # Not `alone`: whoever closes need not wait a second for a click that looks for places.
+        self._starting, self._may_start = threading.Lock(), True
         self._make_controls()
         self._make_views()
         self._fill_controls()
@@ -117,16 +121,23 @@ class Matrix(Panel):
         """Kills an agent at every place. Raises NotReady while trials are at work."""
         if self.is_closed:  # a click that was under way
             return
-        if self.sweep and not self.sweep.is_over:
-            self._refused = " Run all was refused: these trials are at work; press Stop, or wait."
-            raise NotReady(self._refused.strip())
+        self._refuse_at_work("Run all")
         agent, plan, unsafe = self._used
-        self._show_grid(cells.grid(agent, plan, unsafe=unsafe))
-        self.sweep = cells.Sweep(agent, plan, unsafe=unsafe)
+        places = cells.grid(agent, plan, unsafe=unsafe)
+        with self._starting:
+            if not self._may_start:  # closed while the places were looked for
+                return
+            self._show_grid(places)
+            self.sweep = cells.Sweep(agent, plan, unsafe=unsafe, places=places)
         self.show_code(self.sweep.code)
         self._enable()
         self.say(self.sweep.words)
         self.watch()
+
+    def _refuse_at_work(self, what: str) -> None:
+        if self.sweep and not self.sweep.is_over:
+            self._refused = f" {what} was refused: these trials are at work; press Stop, or wait."
+            raise NotReady(self._refused.strip())
 
     def end(self) -> None:
         """Ends the trials that run; what has ended stays."""
@@ -135,9 +146,10 @@ class Matrix(Panel):
             self.look()
 
     def _use(self, agent: str, plan: str, unsafe: bool) -> None:
-        if self._is_filling:
+        if self._is_filling or self.is_closed:
             return
         try:
+            self._refuse_at_work("The change")  # a click from before the controls were grey
             self._show_grid(cells.grid(agent, plan, unsafe=unsafe))
             self._used = agent, plan or cells.plans(agent)[0], unsafe
             self.code.value = ""  # it was of another agent
@@ -150,7 +162,8 @@ class Matrix(Panel):
         try:
             self.agent.value, self.unsafe.value = agent, unsafe
             known = cells.plans(agent)
-            self.plan.options = known if plan in known else [plan, *known]  # its file may be gone
+            every = known if plan in known else [plan, *known]  # its file may be gone
+            self.plan.options = options((name, name) for name in every)
             self.plan.value = plan
             self.unsafe.description = f"Unsafe: {cells.UNSAFE[agent]}"
         finally:
@@ -242,7 +255,9 @@ class Matrix(Panel):
         self.stop.disabled = not is_at_work
 
     def close(self) -> None:
-        """Ends the trials, and takes the widgets away."""
+        """Ends the trials, and takes the widgets away. None begins from then on."""
+        with self._starting:
+            self._may_start = False
         if self.sweep:
             self.sweep.close()
         if self.explorer:

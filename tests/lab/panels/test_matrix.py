@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from ipywidgets import Button
 from labkit import lab
 from labkit.errors import UsageError
 from labkit.lab import cells, panels, verbs
+from labkit.lab.grid import Place
 from labkit.lab.panels import matrix
 from labkit.lab.process import NotReady
 from tests.lab.test_runs import marked
@@ -150,6 +152,53 @@ def test_run_all_is_refused_while_trials_are_at_work() -> None:
     assert said(panel) == "13 of 13 killed and held."
 
 
+def test_a_change_is_refused_while_trials_are_at_work() -> None:
+    """By a click that was under way when the controls became grey."""
+    panel = panels.Matrix("durable")
+    panel.run_all.click()
+    sweep = panel.sweep
+    for control, value in (
+        (panel.agent, "restart"),
+        (panel.plan, "dispatch"),
+        (panel.unsafe, True),
+    ):
+        before, control.value = control.value, value
+        assert said(panel).startswith("The change was refused: these trials are at work")
+        assert control.value == before
+        assert panel.sweep is sweep
+    panel.stop.click()
+    finish(panel)
+    assert said(panel).startswith("Stopped: ")
+    assert not marked()
+    panel.agent.value = "restart"
+    assert said(panel) == "9 places, none of them tried."
+
+
+def test_a_panel_that_is_closed_while_it_looks_for_places_starts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A click goes on in its own thread while a cell begins the notebook again."""
+    panel, find = panels.Matrix("durable"), cells.grid
+    is_looking, has_begun = threading.Event(), threading.Event()
+
+    def look_for(*chosen: str, unsafe: bool = False) -> list[Place]:
+        is_looking.set()
+        has_begun.wait()
+        return find(*chosen, unsafe=unsafe)
+
+    monkeypatch.setattr(cells, "grid", look_for)
+    click = threading.Thread(target=panel.run_all.click)
+    click.start()
+    is_looking.wait()
+    lab.begin("05")
+    has_begun.set()
+    click.join()
+    assert panel.is_closed
+    assert panel.sweep is None
+    assert not verbs.current_notebook().beside
+    assert not marked()
+
+
 @pytest.mark.proof
 def test_a_loop_that_runs_shows_the_trials_and_those_that_begin_as_they_end() -> None:
     async def twice() -> None:
@@ -262,6 +311,21 @@ def test_a_plan_with_a_hostile_name_is_text(begun: Path) -> None:
     panel.run_all.click()
     assert "&lt;img" in panel.code.value
     assert "<img src=x" not in panel.code.value
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("a\u202enosj.json", r"a\u202enosj.json"), ("a\nb.json", r"a\nb.json"),
+     ("\udcff.json", r"\udcff.json")],
+)  # fmt: skip
+def test_the_name_of_a_plan_goes_to_the_browser_as_text(begun: Path, name: str, label: str) -> None:
+    here = verbs.current_folder().path
+    shutil.copy(here / "plan.json", here / name)
+    panel = panels.Matrix()
+    assert set(panel.plan._options_labels) == {label, "plan.json"}
+    panel.plan.label = label
+    assert panel.plan.value == name
+    assert said(panel) == "9 places, none of them tried."
 
 
 def test_what_a_process_said_is_text(begun: Path) -> None:
