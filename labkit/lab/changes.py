@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from labkit.errors import BadInput
 from labkit.journal.reading import snapshot
 
 if TYPE_CHECKING:
@@ -47,11 +48,12 @@ class Change(NamedTuple):
     rows: pd.DataFrame
 
 
-def state(database: Path) -> State:
-    """How a database stands; empty while there is none. Raises StorageFault."""
+def state(database: Path, busy_s: float | None = None) -> State:
+    """How a database stands; empty while there is none. Raises StorageFault, and StorageBusy where
+    it is locked for so long, ten seconds if none are given."""
     if not database.exists():
         return State(0, {})
-    with snapshot(str(database)) as reader:
+    with snapshot(str(database), busy_s) as reader:
         if not reader.has_journal:
             return State(0, {})
         tables = {}
@@ -63,7 +65,10 @@ def state(database: Path) -> State:
 
 
 def changes(database: Path, before: State) -> list[Change]:
-    """What is other than in `before`, the journal first. Empty where nothing is."""
+    """What is other than in `before`, the journal first. Empty where nothing is.
+
+    Raises BadInput for a key that no agent writes, and what `state` raises.
+    """
     from labkit.journal import Journal
 
     after = state(database)
@@ -82,6 +87,9 @@ def changes(database: Path, before: State) -> list[Change]:
 
 def _query(table: str, keys: list[tuple[Any, ...]], *, is_durable: bool) -> str:
     key, columns = (DURABLE if is_durable else RESTART)[table]
+    kinds = {tuple(map(type, each)) for each in keys}
+    if len(kinds) > 1 or not {int, str}.issuperset(*kinds):
+        raise BadInput(f"{table}: the {key} of a row is none; the database was altered by hand")
     wanted = ", ".join(_literal(each) for each in sorted(keys))
     name = f"({key})" if "," in key else key
     return f"SELECT {key}, {columns} FROM {table}\nWHERE {name} IN (VALUES {wanted})"

@@ -10,11 +10,12 @@ import io
 import json
 import shlex
 import time
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.errors import LabkitError, StorageFault, UsageError
-from labkit.journal.reading import snapshot
+from labkit.errors import LabkitError, StorageBusy, StorageFault, UsageError
+from labkit.journal.reading import Reader, snapshot
 from labkit.lab import changes, evidence, runs, verbs
 from labkit.lab.grid import NOW, Agent, Place, agent_called, places
 from labkit.lab.pausing import GATE
@@ -34,8 +35,9 @@ ACTS = ("create", "run", "kill", "resume", "answer", "reset")
 NOWHERE = ""  # a place of `run`: nothing kills it
 LIMIT_S = 120.0  # a room that is left alone leaves no agent behind
 TAIL = 50  # events
+BRIEF_S = 0.5  # how long a locked file is waited for; more, and a click seems to do nothing
 UNMADE, READY, AT_WORK, WAITS, OVER = "unmade", "ready", "at work", "waits", "over"
-UNREADABLE, CLOSED = "unreadable", "closed"
+UNREADABLE, LOCKED, CLOSED = "unreadable", "locked", "closed"
 POSSIBLE = {
     UNMADE: ("create", "reset"),
     READY: ("run", "resume", "reset"),
@@ -43,10 +45,15 @@ POSSIBLE = {
     WAITS: ("resume", "answer", "reset"),
     OVER: ("resume", "reset"),
     UNREADABLE: ("reset",),
+    LOCKED: ("run", "resume", "reset"),  # the lock may be gone when the click comes
     CLOSED: ("reset",),
 }
 # The acts whose outcome nobody knows; of what is over, and what waits, a Resume changes nothing.
-BRINGS_NEWS = {READY: ("run", "resume"), WAITS: ("answer",)}
+BRINGS_NEWS = {
+    READY: ("run", "resume"),
+    WAITS: ("answer",),
+    LOCKED: ("run", "resume", "answer"),
+}
 WORDS = {
     UNMADE: "No {thing} is stored yet.",
     READY: "The {thing} is stored as {status}. No process is at work.",
@@ -54,6 +61,7 @@ WORDS = {
     WAITS: "The {thing} waits: was its message sent?",
     OVER: "The {thing} is stored as {status}.",
     UNREADABLE: "state.db is nothing that this agent can read; Reset gives a fresh folder.",
+    LOCKED: "state.db is locked by another program; nothing is lost, try again when it has ended.",
     CLOSED: "This folder is closed, and a fresh one was not made; mend the storage, then Reset.",
 }
 IDLE = {
@@ -63,6 +71,7 @@ IDLE = {
 LEFT_ALONE = "It was left at work for too long."
 UNSEEN = "The process has ended. The room votes, then Reveal."
 THE_GATE = "from labkit.lab.pausing import pause\n\npause(process)  # in its call, the effect done"
+UNTOLD = "# Hidden until the room has voted."
 OLDER = "# This folder held a journal before these acts; after a reset they start from nothing."
 
 
@@ -112,6 +121,7 @@ class Stage:
         self._home = folder
         self.acts: list[Done] = []
         self.process: Process | None = None
+        self.is_locked = False  # when it was last read
         self._began_s, self._held, self._is_placed = 0.0, False, False
         self._is_older, self._is_given_up = folder.database.exists(), False
         self._before = changes.State(0, {})
@@ -214,13 +224,15 @@ class Stage:
 
     @property
     def state(self) -> str:
-        """One of: unmade, ready, at work, waits, over, unreadable, closed."""
+        """One of: unmade, ready, at work, waits, over, unreadable, locked, closed."""
         if self.is_at_work:
             return AT_WORK
         if self._is_given_up:
             return CLOSED
         try:
             status = self.status
+        except StorageBusy:
+            return LOCKED
         except (LabkitError, StorageFault):
             return UNREADABLE
         if not status:
@@ -232,11 +244,28 @@ class Stage:
     @property
     def status(self) -> str:
         """What the database says of the task or the run; "" while there is none."""
-        if not (database := self._folder.database).exists():
-            return ""
-        with snapshot(str(database)) as reader:
-            found = reader.has_journal and reader.value(self.agent.status, self.agent.task)
+        with self._reading() as reader:
+            found = reader and reader.value(self.agent.status, self.agent.task)
         return str(found or "")
+
+    @property
+    def _patience_s(self) -> float:
+        """What was found locked is not waited for a second time, until it has been read."""
+        return 0 if self.is_locked else BRIEF_S
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reader | None]:
+        """None while there is no journal. Raises as `snapshot`."""
+        busy_s, self.is_locked = self._patience_s, False
+        if not (database := self._folder.database).exists():
+            yield None
+            return
+        try:
+            with snapshot(str(database), busy_s) as reader:
+                yield reader if reader.has_journal else None
+        except StorageBusy:
+            self.is_locked = True
+            raise
 
     @property
     def possible(self) -> tuple[str, ...]:
@@ -279,23 +308,24 @@ class Stage:
     @property
     def words_unseen(self) -> str:
         """`words` without what the room is to guess."""
+        if self.is_locked:  # that tells nothing of it
+            return WORDS[LOCKED]
         return UNSEEN if self.has_started and not self.is_at_work else self.words
 
     @property
     def mark(self) -> Mark:
         """Cheap: it is looked at ten times a second. Raises StorageFault."""
-        state = self.state
-        seq = 0 if state in (UNMADE, UNREADABLE) else self._last_seq
+        state, seq = self.state, 0
+        if state not in (UNMADE, UNREADABLE, LOCKED):
+            with suppress(StorageBusy):
+                seq = self._last_seq
         return Mark(str(self._folder.path), seq, state, len(self.acts))
 
     @property
     def _last_seq(self) -> int:
         """Of the journal; 0 while there is none. Raises StorageFault."""
-        if not (database := self._folder.database).exists():
-            return 0
-        with snapshot(str(database)) as reader:
-            seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else 0
-        return seq or 0
+        with self._reading() as reader:
+            return (reader and reader.value("SELECT max(seq) FROM journal")) or 0
 
     def ended(self) -> Result | None:
         """How the last process ended; None while it runs, or was never started.
@@ -345,20 +375,28 @@ class Stage:
     def outcome(self) -> str:
         """In the words that a room votes on: "1 report", "2 messages", "waits, 1 message".
 
-        Raises NotReady while a process is at work: what comes of it is not known yet.
+        Raises NotReady while a process is at work: what comes of it is not known yet; and while
+        state.db is locked.
         """
         if self.is_at_work:
             raise NotReady("a process is at work; its outcome is known when it has ended")
-        return f"waits, {self.effects()}" if self.state == WAITS else self.effects()
+        if (state := self.state) == LOCKED:
+            raise NotReady(WORDS[LOCKED])
+        return f"waits, {self.effects()}" if state == WAITS else self.effects()
 
     @property
     def code(self) -> str:
         """The first cell of a fresh notebook that does again what was done here, since the folder
         was fresh, and comes to the same journal."""
+        return self.code_of(None)
+
+    def code_of(self, acts: int | None) -> str:
+        """`code`, of no more than so many acts, if the room is to guess what came then."""
         self.ended()  # noted, if nobody has looked
         begin = f'lab.begin("{verbs.current_notebook().notebook.number}")'
         first = ["from labkit import lab\n", *([OLDER] if self._is_older else []), begin]
-        return "\n".join([*first, *(done.code for done in self.acts)])
+        last = [UNTOLD] if self.acts[:acts] != self.acts else []
+        return "\n".join([*first, *(done.code for done in self.acts[:acts]), *last])
 
     # How it is done.
 
@@ -392,7 +430,7 @@ class Stage:
         return self._note(Done(act, code, said.getvalue()))
 
     def _remember(self) -> None:
-        self._before = changes.state(self._folder.database)
+        self._before = changes.state(self._folder.database, self._patience_s)
 
     def _note(self, done: Done) -> Done:
         self.acts.append(done)
@@ -417,8 +455,8 @@ class Stage:
         """The last one since the process began: its kind and its step."""
         last = "SELECT kind, step_idx FROM journal WHERE seq > ? ORDER BY seq DESC LIMIT 1"
         # It is killed already: a database that went meanwhile must not hide that.
-        with suppress(LabkitError, StorageFault), snapshot(str(self._folder.database)) as reader:
-            if reader.has_journal:
+        with suppress(LabkitError, StorageFault, StorageBusy), self._reading() as reader:
+            if reader:
                 return next(reader.tuples(last, (self._before.last_seq,)), None)
         return None
 

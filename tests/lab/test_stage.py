@@ -8,10 +8,11 @@ import resource
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import nbformat
 import pytest
 
 from labkit import lab
-from labkit.errors import LabkitError, NotFound, StorageFault, UsageError
+from labkit.errors import BadInput, LabkitError, NotFound, StorageFault, UsageError
 from labkit.lab import regenerate, verbs
 from labkit.lab.grid import NOW
 from labkit.lab.process import NotReady
@@ -477,6 +478,19 @@ def test_a_database_that_is_none_leaves_only_the_reset(agent: str) -> None:
 def test_the_other_agents_database_is_not_read_as_ones_own() -> None:
     done(started("restart", NOWHERE))
     assert Stage("durable").state == "unreadable"
+
+
+@pytest.mark.parametrize("idx", [None, "x"])
+def test_a_step_without_a_number_is_one_line(idx: str | None) -> None:
+    stage = started("restart", "after_effect:1")
+    done(stage)
+    with closing(sqlite3.connect(verbs.current_folder().database)) as other, other:
+        other.execute("PRAGMA ignore_check_constraints = ON")
+        other.execute("ALTER TABLE steps RENAME TO strict_steps")
+        other.execute("CREATE TABLE steps AS SELECT * FROM strict_steps")
+        other.execute("INSERT INTO steps (task_id, idx) VALUES ('notes', ?)", [idx])
+    with pytest.raises(BadInput, match="steps: the task_id, idx of a row is none; the database"):
+        stage.changes()
 
 
 def test_a_folder_that_was_deleted_is_one_line_and_a_reset_helps() -> None:

@@ -84,6 +84,7 @@ class Instructor(Panel):
         super().__init__("instructor", SENTENCE)
         self._seen: Mark | None = None
         self._is_filling = False
+        self._told = 0  # acts, before those whose outcome the room is to guess
         self._make_choices()
         self._make_acts()
         self._make_views()
@@ -172,6 +173,7 @@ class Instructor(Panel):
             done = act()
             self.result.value = ""  # of the act before
             if is_guessed:
+                self._told = self._told if self.ballot.is_open else len(self.stage.acts)
                 self.ballot.open()
             if name == "reset":
                 self._forget(is_other_plan=self.stage.plan != plan)
@@ -214,6 +216,7 @@ class Instructor(Panel):
 
     def _turn(self, is_on: bool) -> None:
         self.ballot.turn(is_on, is_at_work=self.stage.is_at_work)
+        self._told = len(self.stage.acts)
         self.result.value = ""
         self.refresh()
 
@@ -227,12 +230,12 @@ class Instructor(Panel):
     # What is shown.
 
     def look(self) -> bool:
-        """Notices what is new; False when nothing is at work any more."""
+        """Notices what is new; False when nothing is at work any more, and nothing locked."""
         if self.is_closed:
             return False
         is_at_work = self.stage.is_at_work  # before the look: what came last is still shown
         self.attempt(self._look)
-        return is_at_work
+        return is_at_work or self.stage.is_locked
 
     def _look(self) -> None:
         self.stage.ended()
@@ -240,13 +243,17 @@ class Instructor(Panel):
             self.refresh()
 
     def refresh(self) -> None:
-        """Shows how it stands now. The picture comes first: the room waits for it."""
+        """Shows how it stands now. The picture comes first: the room waits for it. While the
+        database is locked, what was shown stays: to read it would take ten seconds."""
         mark = self.stage.mark  # first: a process may end meanwhile, and `look` must notice
         is_hidden = self.ballot.hides(self.stage.has_started)
-        self._draw(is_hidden)
+        is_shown = is_hidden or not self.stage.is_locked
+        if is_shown:
+            self._draw(is_hidden)
         self._enable(is_hidden)
         self.say(self.stage.words_unseen if is_hidden else self.stage.words)
-        self._fill_pages(is_hidden)
+        if is_shown:
+            self._fill_pages(is_hidden)
         self._seen = mark
 
     @property
@@ -281,7 +288,8 @@ class Instructor(Panel):
             self.timeline.value = picture(drawn.png(), drawn.summary)
 
     def _fill_pages(self, is_hidden: bool) -> None:
-        self.pages["Code"].value = block(self.stage.code, "code of every act so far")
+        code = self.stage.code_of(self._told if is_hidden else None)
+        self.pages["Code"].value = block(code, "code of every act so far")
         if is_hidden:
             for name in ("Journal", "Artifacts", "What changed"):
                 self.pages[name].value = HIDDEN

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
+import sqlite3
 import struct
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,33 @@ def at_work(panel: Instructor) -> Process:
     assert process is not None
     lab.wait_for(process, "step_started", 0)
     return process
+
+
+class Waits:
+    """How long each connection to SQLite would wait for a lock, in seconds."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.seen: list[float] = []
+        connect = sqlite3.connect
+
+        def waiting(*values: Any, **named: Any) -> sqlite3.Connection:
+            self.seen.append(named.get("timeout", 5.0))
+            return connect(*values, **named)
+
+        patch.setattr(sqlite3, "connect", waiting)
+
+    def taken(self) -> float:
+        """All of them together, since the last time."""
+        seen, self.seen = self.seen, []
+        return sum(seen)
+
+
+@contextmanager
+def another_program(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that keeps what it locks until it is closed, from its readers too."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        yield other
 
 
 def text(html: str) -> str:

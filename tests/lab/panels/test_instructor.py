@@ -15,11 +15,13 @@ from labkit.errors import UsageError
 from labkit.lab import panels, verbs
 from labkit.lab.evidence import find_reports
 from labkit.lab.panels.instructor import Instructor
-from labkit.lab.process import NotReady
+from labkit.lab.process import NotReady, Process, Result
 from labkit.lab.runs import messages
 from tests.lab.conftest import is_gone, no_room_for_folders
 from tests.lab.panels.staging import (
+    Waits,
     alt,
+    another_program,
     at_work,
     click,
     demo,
@@ -331,6 +333,81 @@ def test_what_is_deleted_under_the_panel_is_a_line_and_reset_helps(what: str) ->
     click(panel, "reset", "create")
     assert not has_failed(panel)
     assert enabled(panel) == {"run", "resume", "reset"}
+
+
+LOCKED = "is locked by another program; nothing is lost, try again when"
+
+
+def test_a_locked_database_holds_up_nothing_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = panels.Instructor()
+    click(panel, "create")
+    shown = panel.timeline.value
+    with another_program(verbs.current_folder().database) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        waits = Waits(monkeypatch)
+        for _ in range(3):
+            assert panel.look()  # there is more to come: its end
+        assert LOCKED in said(panel)
+        assert waits.taken() <= 0.5
+        for act in ("run", "resume", "create", "answer"):
+            click(panel, act)
+            assert has_failed(panel)
+            assert LOCKED in said(panel) or act == "answer"
+            assert len(said(panel).splitlines()) == 1
+        assert waits.taken() == 0
+        panel.room.value = True
+        assert waits.taken() == 0
+        assert enabled(panel) == {"run", "resume", "reset"}
+        panel.room.value = False
+    assert not panel.look()
+    assert "No process is at work." in said(panel)
+    assert panel.timeline.value == shown
+    die_at(panel, "after_effect:2")
+    click(panel, "run")
+    wait(panel)
+    assert "killed by SIGKILL" in said(panel)
+
+
+@BOTH
+def test_a_reset_needs_nothing_of_a_database_that_is_locked(
+    agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = panels.Instructor(agent)
+    click(panel, "create")
+    with another_program(verbs.current_folder().database) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        waits = Waits(monkeypatch)
+        click(panel, "reset")
+        assert not has_failed(panel)
+        assert waits.taken() <= 0.5
+        assert enabled(panel) == {"create", "reset"}
+        click(panel, "create")
+        assert enabled(panel) == {"run", "resume", "reset"}
+
+
+def test_a_kill_after_which_the_database_is_locked_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    panel = panels.Instructor()
+    process = at_work(panel)
+    waits, kill = Waits(monkeypatch), verbs.kill
+    with another_program(verbs.current_folder().database) as other:
+
+        def kill_and_lock(process: Process) -> Result:
+            result = kill(process)
+            other.execute("BEGIN EXCLUSIVE")  # it has waited for the agent to go
+            waits.taken()
+            return result
+
+        monkeypatch.setattr(verbs, "kill", kill_and_lock)
+        click(panel, "kill")
+        assert waits.taken() <= 0.5
+        assert is_gone(process)
+        assert said(panel).startswith("Process 2: killed by SIGKILL. state.db is locked by")
+        assert [act.act for act in panel.stage.acts] == ["create", "run", "kill"]
+    assert not panel.look()
+    assert said(panel).startswith("Process 2: killed by SIGKILL. The task is stored as running.")
+    assert "1 killed" in alt(panel)
 
 
 def test_a_plan_that_no_agent_takes_is_a_line_and_another_one_works() -> None:

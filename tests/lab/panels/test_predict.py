@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from labkit.lab import panels
+from labkit.lab import panels, verbs
 from labkit.lab.panels.instructor import Instructor
 from tests.lab.panels.staging import (
     alt,
+    another_program,
     at_work,
     click,
     demo,
@@ -51,7 +52,7 @@ def test_before_the_vote_two_outcomes_look_the_same() -> None:
     kept = [[each for each in seen if not is_place.match(each)] for seen in (waits, over)]
     assert kept[0] == kept[1]
     assert not any("WAITING" in each or "SUCCEEDED" in each for each in waits)
-    assert sum("Hidden until the room has voted" in each for each in waits) == 4
+    assert sum("Hidden until the room has voted" in each for each in waits) == 5
 
 
 def test_the_room_votes_and_then_sees() -> None:
@@ -220,6 +221,43 @@ def test_while_it_works_there_is_nothing_to_reveal() -> None:
     assert "its outcome is known when it has ended" in said(panel)
     click(panel, "kill")
     assert not panel.reveal.disabled
+
+
+def test_the_code_of_a_kill_by_hand_is_hidden_until_the_room_has_voted() -> None:
+    panel = panels.Instructor()
+    panel.predict.value = True
+    at_work(panel)
+    click(panel, "kill", "resume")
+    wait(panel)
+    code = panel.pages["Code"].value
+    assert "lab.start(&quot;agent run notes" in code  # the acts before it stay
+    assert "Hidden until the room has voted" in code
+    for given_away in ("wait_for", "step_", "lab.kill", "finish"):
+        assert given_away not in code
+    vote(panel, "1 report")
+    panel.reveal.click()
+    code = panel.pages["Code"].value
+    assert "lab.wait_for(process, &quot;step_started&quot;, 0)\nlab.kill(process)" in code
+    assert "Hidden" not in code
+
+
+def test_what_is_locked_is_revealed_when_it_can_be_read() -> None:
+    panel = panels.Instructor("durable")
+    panel.predict.value = True
+    click(panel, "create")
+    die_at(panel, "boundary:7")
+    click(panel, "run")
+    wait(panel)
+    click(panel, "resume")
+    wait(panel)
+    vote(panel, "waits, 1 message")
+    with another_program(verbs.current_folder().database) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        panel.reveal.click()  # whether it waits, nobody knows now
+        assert "is locked by another program" in said(panel)
+        assert is_hidden(panel)
+    panel.reveal.click()
+    assert "waits, 1 message: 5, came so" in text(panel.result.value)
 
 
 def test_without_predict_nothing_is_hidden() -> None:
