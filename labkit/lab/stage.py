@@ -11,7 +11,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from labkit.errors import LabkitError, StorageBusy, StorageFault, UsageError
@@ -157,9 +157,10 @@ class Stage:
             raise NotReady("no process was started here; press Run first")
         if not self.process.alive:
             raise NotReady(f"process {self.process.number} has ended already")
-        with redirect_stdout(io.StringIO()) as said:
+        with self.held(), redirect_stdout(io.StringIO()) as said:
             verbs.kill(self.process)
-        return self._note(Done("kill", self._how_it_was_killed(), said.getvalue()))
+            code = self._how_it_was_killed()
+        return self._note(Done("kill", code, said.getvalue()))
 
     def answer(self, answer: str) -> Done:
         """Resolves a durable run that waits, by one of `answers`."""
@@ -177,7 +178,8 @@ class Stage:
             if self.is_at_work:
                 print("The process that was at work was killed.")
             self._is_given_up = True  # until there is another: nothing can be started here
-            verbs.fresh("stage")
+            with self.held():
+                verbs.fresh("stage")
             self._settle(verbs.current_folder())
             if self.plan not in self.plans:  # somebody's own, which a fresh folder does not have
                 print(f"It has no plan {self.plan}.")
@@ -346,6 +348,15 @@ class Stage:
             code = self._how_it_was_killed() if by_hand else "process.finish()"
             self._note(Done("finish", code, result.output))
         return result
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Within it no other program can lock the database, unless it has done so before: all that
+        is read meanwhile is read at once."""
+        with ExitStack() as stack:
+            with suppress(LabkitError, StorageFault, StorageBusy):
+                stack.enter_context(self._reading())
+            yield
 
     # What one sees.
 

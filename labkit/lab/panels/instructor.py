@@ -245,6 +245,10 @@ class Instructor(Panel):
     def refresh(self) -> None:
         """Shows how it stands now. The picture comes first: the room waits for it. While the
         database is locked, what was shown stays: to read it would take ten seconds."""
+        with self.stage.held():
+            self._show()
+
+    def _show(self) -> None:
         mark = self.stage.mark  # first: a process may end meanwhile, and `look` must notice
         is_hidden = self.ballot.hides(self.stage.has_started)
         is_shown = is_hidden or not self.stage.is_locked

@@ -85,7 +85,7 @@ class Waits:
 @contextmanager
 def another_program(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that keeps what it locks until it is closed, from its readers too."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         yield other
 
