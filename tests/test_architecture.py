@@ -103,6 +103,15 @@ def test_the_rule_itself(layer: str, imported: str, refused: bool) -> None:
     assert (objections(layer, imported) is not None) is refused
 
 
+def test_files_of_the_tests_stay_short_too() -> None:
+    long = {
+        path.name: length
+        for path in (ROOT / "tests").rglob("*.py")
+        if (length := len(path.read_text("utf-8").splitlines())) > 600
+    }
+    assert long == {}
+
+
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_files_and_functions_stay_short(path: Path) -> None:
     text = path.read_text("utf-8")
