@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import ConsoleMessage, Locator, Page, expect
+from playwright.sync_api import ConsoleMessage, Error, Locator, Page, expect
 
 LIGHT, DARK = "JupyterLab Light", "JupyterLab Dark"
 SHOTS = Path(__file__).with_name("screenshots")
@@ -34,16 +34,17 @@ async ([path, id]) => {
 IS_SHOWN = """
 () => {
   const panel = window.jupyterapp.shell.currentWidget;
-  if (!panel || !panel.content || !panel.content.model) return false;
+  const length = panel?.content?.model?.cells?.length;  // it has none while it is loaded again
+  if (length === undefined) return false;
   const cells = [...panel.node.querySelectorAll('.jp-Cell')];
   const isShown = (cell) => cell.querySelector('.cm-content, .jp-RenderedMarkdown');
-  return cells.length === panel.content.model.cells.length && cells.every(isShown);
+  return cells.length === length && cells.every(isShown);
 }
 """
 HAS_KERNEL = """
 () => {
-  const session = window.jupyterapp.shell.currentWidget.sessionContext;
-  return session.isReady && session.session?.kernel?.status === 'idle';
+  const session = window.jupyterapp.shell.currentWidget?.sessionContext;
+  return session?.isReady && session.session?.kernel?.status === 'idle';
 }
 """
 SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
@@ -103,6 +104,7 @@ class LabPage:
         self.folder, self.session = folder, session
         self.errors: list[str] = []
         self._was_restarted = False
+        self._file = ""
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.errors.append(error.stack or str(error)))
 
@@ -117,12 +119,20 @@ class LabPage:
         self._wait_until_loaded()
 
     def reload(self) -> None:
-        """The page, as by F5: JupyterLab opens again what was open, and the kernel lives on. What
-        was not saved is lost."""
+        """The page, as by F5: the kernel lives on, what was not saved is lost. JupyterLab opens
+        what was open when it last noted that, some time ago: so the notebook is opened here."""
         self.page.once("dialog", lambda asked: asked.accept())  # it asks, if there is such a thing
         self.page.reload()
-        self._wait_until_loaded()
-        self.page.wait_for_function(IS_SHOWN, timeout=WAIT_MS)
+        end = time.monotonic() + WAIT_MS / 1000
+        while True:  # a page that is still being put together may lose what was asked of it
+            try:
+                self._wait_until_loaded()
+                self.open(self._file)
+                break
+            except Error:
+                if time.monotonic() > end:
+                    raise
+                self.page.wait_for_timeout(200)
         self.wait_until_idle()
 
     def save(self) -> None:
@@ -138,6 +148,7 @@ class LabPage:
         Its kernel is the one that the tests share, unless there is another: a kernel takes a second
         to start, and two to import what a panel needs.
         """
+        self._file = file
         self.page.evaluate(OPEN, [file, kernel or self.kernel()])
         self.page.wait_for_function(IS_SHOWN, timeout=WAIT_MS)
 
