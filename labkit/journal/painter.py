@@ -32,6 +32,7 @@ from labkit.journal.chart import (
     Chart,
     Mark,
 )
+from labkit.journal.explore import MAX_EXACT
 from labkit.journal.fold import Lane
 from labkit.journal.reading import plain
 
@@ -75,7 +76,6 @@ MARKERS = {
 }
 MAX_BARS_WITH_NAMES = 60  # beyond it, a name rarely fits, and each try costs time
 MAX_BARS_WITH_EDGES = 300  # beyond it a bar has few pixels, and its edge would hide its neighbour
-MAX_EXACT = 2**53
 SCREEN = 7.2  # inches at 100 pixels each: the height of a projector's screen
 SHORTEST = 0.006  # of a bar, as a share of all that is shown: 5 pixels
 

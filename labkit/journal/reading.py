@@ -209,8 +209,8 @@ def snapshot(path: str, busy_s: float | None = None) -> Iterator[Reader]:
     """All that is read inside it is of one moment.
 
     Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal,
-    StorageBusy for one that another program keeps locked for `busy_s` seconds, ten
-    if none are given.
+    StorageBusy for one that another program keeps locked for `busy_s` seconds, ten if none
+    are given.
     """
     reader = open_journal(path, busy_s)
     try:

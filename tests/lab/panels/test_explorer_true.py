@@ -24,6 +24,7 @@ from labkit.lab.panels.explorer_choices import is_trial
 from labkit.lab.panels.explorer_pages import ALL
 from tests.journal.conftest import Tamper, answered, every_kind, killed_twice, tamper
 from tests.lab.panels.exploring import choose, is_fine, said, show
+from tests.lab.panels.staging import Waits
 from tests.lab.panels.test_explorer_live import add_event
 
 __all__ = ["answered", "every_kind", "killed_twice", "tamper"]  # fixtures
@@ -270,20 +271,6 @@ def test_a_folder_that_is_gone_has_no_journals(killed_twice: Path, tmp_path: Pat
 
 
 # A journal that is locked.
-
-
-class Waits:
-    """How long each connection to SQLite would wait for a lock, in seconds."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.seen: list[float] = []
-        connect = sqlite3.connect
-
-        def waiting(*values: Any, **named: Any) -> sqlite3.Connection:
-            self.seen.append(named.get("timeout", 5.0))
-            return connect(*values, **named)
-
-        patch.setattr(sqlite3, "connect", waiting)
 
 
 def test_a_locked_journal_holds_up_nothing_and_comes_back(
