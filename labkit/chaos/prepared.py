@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from labkit.chaos.bounded import read
+
 __all__ = ["Prepared", "keep"]
 
 PIECE = 1 << 20  # bytes
@@ -52,7 +54,7 @@ class Prepared:
 
 def keep(source: Path, place: Path, folder: Path) -> Prepared | None:
     """A copy of `source` in `folder`; None if something in it names `place`, to which a copy would
-    lead back, or if it cannot be copied."""
+    lead back, or if it cannot be copied or read."""
     names = {os.fsencode(place), os.fsencode(os.path.realpath(place))}
     try:
         kept = Prepared(source, folder)
@@ -77,7 +79,7 @@ def _list(folder: str, below: str) -> Iterator[_Entry]:
 def _content(folder: Path, entry: _Entry) -> bytes:
     if entry.link or stat.S_ISDIR(entry.found.st_mode):
         return os.fsencode(entry.link)
-    return (folder / entry.name).read_bytes()
+    return read(folder / entry.name)
 
 
 def _copy_file(old: str, new: str) -> None:

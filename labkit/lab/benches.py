@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.errors import Fatal, LabkitError, describe, storage_faults
 from labkit.journal.fold import lanes
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
@@ -141,8 +142,7 @@ def _keep(folder: Folder, effects: Iterable[str]) -> None:
 
 def _has_come_to(folder: Folder, place: Place) -> bool:
     """Whether the file of places ends with this one, counted from 0."""
-    path = folder.path / PLACES
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = read_text(folder.path / PLACES, LARGEST_LIST) or ""
     passed = [line for line in text.splitlines() if not line.startswith(WRITTEN)]
     return len(passed) == int(place.at.partition(":")[2]) + 1
 
@@ -328,8 +328,7 @@ class DurableBench(Bench):
 
     def _effects(self, folder: Folder) -> list[str]:
         """The keys of what left the agent: messages, and tickets."""
-        tickets = folder.path / dispatch.TICKETS
-        text = tickets.read_text(encoding="utf-8") if tickets.exists() else ""
+        text = read_text(folder.path / dispatch.TICKETS, LARGEST_LIST) or ""
         opened = [f"ticket-{line.partition('  ')[0]}" for line in text.splitlines()]
         return [message.key for message in runs.messages(folder)] + opened
 

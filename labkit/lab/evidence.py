@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from labkit.chaos.bounded import LARGEST, LARGEST_LIST, read_text
+from labkit.errors import BadInput, ensure
 from labkit.lab.folder import Folder
 from labkit.lab.process import NotReady
 
@@ -19,6 +21,7 @@ __all__ = ["Report", "files", "find_reports", "journal", "reports", "timeline", 
 
 HOUSEKEEPING = ("-wal", "-shm", ".lock", ".tmp")
 END_OF_RECORD = "\n---\n"
+TOO_MUCH = f"the reports in {{}} have more than {LARGEST >> 20} MB together; move some of them away"
 
 
 class Report(NamedTuple):
@@ -59,11 +62,19 @@ def files(folder: Folder) -> list[str]:
 
 
 def find_reports(folder: Folder) -> list[Report]:
-    """Every report in the artifacts folder, by name; each record of report.log is one."""
-    found = []
+    """Every report in the artifacts folder, by name; each record of report.log is one.
+
+    Raises BadInput for reports that are too large to be read.
+    """
+    found, room = [], LARGEST
     for path in sorted(filter(Path.is_file, folder.artifacts.glob("[!.]*"))):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        if path.suffix == ".log":
+        is_list = path.suffix == ".log"
+        text = read_text(path, LARGEST_LIST if is_list else LARGEST)
+        if text is None:  # it has gone meanwhile
+            continue
+        room -= len(text)
+        ensure(room >= 0, BadInput(TOO_MUCH.format(folder.artifacts)))  # many are as much as one
+        if is_list:
             records = text.split(END_OF_RECORD)[:-1]  # a record without its end was cut by a kill
             found += [Report(path.name, None, record) for record in records]
         else:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from labkit.chaos.bounded import read_bytes
 from labkit.durable import ToolEffect
 from labkit.errors import NotFound, UsageError
 from labkit.lab import runs
@@ -114,9 +115,9 @@ def every_place(agent: str, plan: str, folder: Path, mutant: str = "") -> list[P
     """
     if agent_called(agent).name == "durable":
         return list(_durable_places(plan, mutant))
-    if not (folder / plan).is_file():
+    if (content := read_bytes(folder / plan)) is None:
         raise NotFound(f"there is no plan {plan!r} in this folder")
-    steps = range(len(read_plan((folder / plan).read_bytes(), BUILT_IN)["steps"]))
+    steps = range(len(read_plan(content, BUILT_IN)["steps"]))
     return [Place(point, f"step {idx}", f"{point}:{idx}") for point in POINTS for idx in steps]
 
 

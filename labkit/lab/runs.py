@@ -18,6 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
+from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.chaos.forkserver import ForkServer
 from labkit.chaos.mutants import Mutant, plant, read_mutants
 from labkit.chaos.scenario import scratch
@@ -97,9 +98,12 @@ class Answer(NamedTuple):
 
 
 def messages(folder: Folder | Path) -> list[Message]:
-    """What is in the outbox of a folder, the oldest first. It is no part of the store."""
+    """What is in the outbox of a folder, the oldest first. It is no part of the store.
+
+    Raises BadInput for an outbox that nobody can read to its end.
+    """
     path = (folder.path if isinstance(folder, Folder) else folder) / dispatch.OUTBOX
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = read_text(path, LARGEST_LIST) or ""
     # Somebody may have written into it by hand; what is there is a message all the same.
     return [Message(*(*line.split("  ", 2), "", "")[:3]) for line in text.splitlines()]
 
@@ -210,8 +214,7 @@ def tabulate(kills: Sequence[Kill]) -> pd.DataFrame:
 
 
 def _calls(folder: Path) -> tuple[str, ...]:
-    path = folder / dispatch.CALLS
-    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()
+    return tuple((read_text(folder / dispatch.CALLS, LARGEST_LIST) or "").splitlines())
 
 
 class Trials:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.errors import Fatal, LabkitError, NotFound, UsageError
 from labkit.journal.fold import KINDS, RUN_KINDS
 from labkit.journal.laws import HELD
@@ -255,15 +256,17 @@ def files() -> list[str]:
 
 
 def show_file(name: str) -> Listing:
-    """A file of this folder, by its name inside it. Raises NotFound."""
+    """A file of this folder, by its name inside it. Raises NotFound, BadInput for a large one."""
     folder = current_folder().path
     path = (folder / name).resolve()
-    if not (path.is_file() and path.is_relative_to(folder.resolve())):
-        raise NotFound(f"there is no file {name!r} in this folder; run the cell that makes it")
+    is_here = path.is_file() and path.is_relative_to(folder.resolve())
     try:
-        return Listing(path.read_text(encoding="utf-8"), path.suffix.lstrip("."))
+        text = read_text(path, LARGEST_LIST, "strict") if is_here else None
     except ValueError:
         raise UsageError(f"{name} is no text; lab.journal() reads a database") from None
+    if text is None:
+        raise NotFound(f"there is no file {name!r} in this folder; run the cell that makes it")
+    return Listing(text, path.suffix.lstrip("."))
 
 
 def predict(question_id: str, letter: str) -> None:

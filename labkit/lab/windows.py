@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.patches import Rectangle
 
+from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.errors import UsageError
 from labkit.lab import verbs
 from labkit.lab.pictures import AGAIN, FONT, NEEDED, Picture
@@ -39,10 +40,10 @@ def calls() -> dict[str, int]:
 
     Raises NotReady while nothing was called.
     """
-    path = verbs.current_folder().path / dispatch.CALLS
-    if not path.exists():
+    text = read_text(verbs.current_folder().path / dispatch.CALLS, LARGEST_LIST)
+    if text is None:
         raise NotReady("nothing was called in this folder; run the cell that starts a run first")
-    return dict(Counter(path.read_text(encoding="utf-8").splitlines()))
+    return dict(Counter(text.splitlines()))
 
 
 def tabulate(kills: Sequence[Kill]) -> pd.DataFrame:

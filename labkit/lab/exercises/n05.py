@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from labkit.chaos.bounded import read_bytes
 from labkit.errors import storage_faults
 from labkit.lab.checks import Desk, Judgement, broken, held, not_judged
 from labkit.lab.folder import Folder
@@ -202,5 +203,5 @@ def _count(folder: Folder, text: str) -> Count:
     """What a reader outside finds, under whatever names; hidden files are nobody's report."""
     with storage_faults("cannot read artifacts"):
         paths: Sequence[Any] = [p for p in folder.artifacts.rglob("[!.]*") if p.is_file()]
-        found = [path.read_bytes().count(text.encode()) for path in paths]
+        found = [(read_bytes(path) or b"").count(text.encode()) for path in paths]
     return Count(sum(found), sum(number > 0 for number in found))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.durable import PlaintextPayloadCodec
 from labkit.errors import BadInput, LabkitError
 from labkit.journal import Journal
@@ -183,8 +184,7 @@ class Outcome(NamedTuple):
     @property
     def tickets(self) -> list[str]:
         path = self.folder.path / TICKETS
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        return text.splitlines()
+        return ((read_text(path, LARGEST_LIST) if path.is_file() else "") or "").splitlines()
 
 
 def ex2(open_ticket: Any, desk: Desk) -> Judgement:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.chaos.bounded import read_text
 from labkit.errors import LabkitError, ensure
 from labkit.lab.checks import Desk
 from labkit.lab.folder import new_directory
@@ -397,7 +398,7 @@ def _notes(trial: Trial) -> str:
 def artifacts_of(trial: Trial) -> dict[str, str]:
     """What a reader finds in the folder of an agent, by name."""
     paths = [path for path in trial.folder.artifacts.glob("*") if path.is_file()]
-    return visible({path.name: path.read_text("utf-8", "replace") for path in sorted(paths)})
+    return visible({path.name: read_text(path) or "" for path in sorted(paths)})
 
 
 def rows_of_agent(trial: Trial) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.chaos.bounded import read_text
 from labkit.chaos.kill import sweep
 from labkit.chaos.points import FastWorkshop
 from labkit.chaos.powerloss import lose_power
@@ -96,7 +97,7 @@ def _scenario(name: str, source: str) -> Scenario:
 
 def _visible(folder: Path) -> dict[str, str]:
     paths = (p for p in (folder / ARTIFACTS).rglob("*") if p.is_file() and p.name[0] != ".")
-    return {p.relative_to(folder).as_posix(): p.read_text("utf-8", "replace") for p in paths}
+    return {p.relative_to(folder).as_posix(): read_text(p) or "" for p in paths}
 
 
 def judge(folder: Path) -> Iterator[str]:
