@@ -21,7 +21,9 @@ from labkit.journal.chart import Source, path_of
 from labkit.journal.reading import (
     EVENT_COLUMNS,
     Event,
+    Marks,
     Reader,
+    marks,
     plain,
     read_tasks,
     snapshot,
@@ -33,7 +35,7 @@ __all__ = [
 ]  # fmt: skip
 
 CUT = 200  # characters of the data in a list
-MIN_SEQ, MAX_SEQ = -(2**63), 2**63 - 1
+MAX_SEQ = 2**63 - 1
 KIN = 50  # neighbours at most
 PRETTY = 20_000_000  # characters
 # Of SQLite's machine: the view of a file that somebody made may have no end. 25 for each event
@@ -107,27 +109,34 @@ class Neighbour(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """A journal at one moment. `file` and `last` are for the next glance: the file's place on its
-    disk, and its last row, which an append-only journal keeps."""
+    """A journal at one moment. The others are for the next glance: the file's place on its disk,
+    how large and how old it was, its last row, and how many rows it had, where they were counted.
+    """
 
     last_seq: int
     is_replaced: bool
     file: tuple[int, int]
+    marks: Marks
     last: tuple[Any, ...]
+    events: int | None
 
 
 def contents(source: Source, before: Contents | None = None) -> Contents:
     """Counts events by task, run and kind. With what it said `before` of the same journal it looks
     at the newer ones only. Raises what `snapshot` raises."""
     known = before or NOTHING
+    newer, values = _newer(None if before is None else before.last_seq)
     with _bounded(source, STEPS) as reader:
-        query = f"""SELECT task_id, {_run_of(reader)}, kind, count(*), max(seq), min(seq)
-            FROM journal WHERE seq >= ? GROUP BY 1, 2, 3 ORDER BY min(seq)"""
-        after = MIN_SEQ if before is None else before.last_seq + 1
-        groups = _from(reader, after, query, after)
+        query = f"""SELECT task_id, {_run_of(reader)}, kind,
+            count(*), count(seq), max(seq), min(seq)
+            FROM journal WHERE {newer} GROUP BY 1, 2, 3 ORDER BY min(seq)"""
+        groups = _rows(reader, query, *values)
         statuses = {task.id: task.status for task in read_tasks(reader)}
         is_durable = reader.is_durable
-    seqs_seen = _whole(seq for *_, last, first in groups for seq in (last, first))
+    # The greatest and the least of some seqs are silent about a row that has none.
+    has_none = any(count != numbered for _, _, _, count, numbered, *_ in groups)
+    ends = [seq for *_, last, first in groups for seq in (last, first)]
+    seqs_seen = _whole([None] if has_none else ends)
     of_task = Counter({task.id: task.events for task in known.tasks})
     of_run = Counter({(run.task_id, run.name): run.events for run in known.runs})
     of_kind = Counter(known.kinds)
@@ -159,15 +168,16 @@ def seqs(
 ) -> list[int]:
     """The `seq` of the events of a task, a run and some kinds; all of them by default. With
     `after < seq <= until`."""
-    first = MIN_SEQ if after is None else after + 1
+    newer, values = _newer(after)
+    places = ", ".join("?" * len(kinds))
     with _bounded(source, STEPS) as reader:
+        # What is no whole number is listed too, so that it is refused and not left out.
         query = f"""SELECT seq FROM journal
-            WHERE seq >= ? AND seq <= ?
+            WHERE {newer} AND (seq <= ? OR typeof(seq) <> 'integer')
             AND (? IS NULL OR task_id = ?) AND (? IS NULL OR {_run_of(reader)} = ?)
-            AND (? = '[]' OR kind IN (SELECT value FROM json_each(?))) ORDER BY seq"""
-        chosen = json.dumps(list(kinds))
-        values = (first, until, task, task, run, run, chosen, chosen)
-        return _whole(seq for (seq,) in _from(reader, first, query, *values))
+            AND (? OR kind IN ({places})) ORDER BY seq"""
+        chosen = (until, task, task, run, run, not kinds, *kinds)
+        return _whole(seq for (seq,) in _rows(reader, query, *values, *chosen))
 
 
 def rows(source: Source, chosen: Sequence[int]) -> list[Event]:
@@ -204,17 +214,22 @@ def neighbours(source: Source, seq: int) -> list[Neighbour]:
 
 def glance(source: Source, before: Glance | None = None, busy_s: float | None = None) -> Glance:
     """The last `seq` of the file, and whether it is another file than that of `before`, or no
-    longer holds its last event. Cheap: for looking again and again. Raises StorageBusy where it is
-    locked for `busy_s` seconds, 0 for at once."""
+    longer holds its events. Cheap, for looking again and again: it counts them only where the file
+    has changed and there is no newer one. Raises StorageBusy where it is locked for `busy_s`
+    seconds, 0 for at once."""
     path = path_of(source)
+    seen = marks(path)
     with _bounded(path, GLANCE_STEPS, busy_s) as reader:
-        last_seq = reader.value("SELECT max(seq) FROM journal") if reader.has_journal else None
-        last = _identity(reader, last_seq or 0)
+        greatest = _rows(reader, "SELECT max(seq) FROM journal")
+        [last_seq] = _whole(seq for (seq,) in greatest if seq is not None) or [0]
+        last = _identity(reader, last_seq)
+        events = _count(reader, last_seq, seen, before)
         kept = before is None or _identity(reader, before.last_seq) == before.last
         place = os.stat(path)
     file = place.st_dev, place.st_ino
-    is_same = kept and (before is None or before.file == file)
-    return Glance(last_seq or 0, not is_same, file, last)
+    counted = before is None or None in (events, before.events) or events == before.events
+    is_same = counted and kept and (before is None or before.file == file)
+    return Glance(last_seq, not is_same, file, seen, last, events)
 
 
 def lines(events: Iterable[Event], *, with_task: bool = False, width: int = WIDTH) -> list[str]:
@@ -272,7 +287,7 @@ def find_journals(folder: str | os.PathLike[str], limit: int = 200) -> list[str]
     return [os.path.relpath(path, root) for _, path in newest]
 
 
-def _whole(seqs: Iterable[int]) -> list[int]:
+def _whole(seqs: Iterable[Any]) -> list[int]:
     """By its `seq` everything else is found, so this column may not be of another kind."""
     found = list(seqs)
     if {*map(type, found)} - {int}:
@@ -292,11 +307,22 @@ def _bounded(source: Source, steps: int, busy_s: float | None = None) -> Iterato
         yield reader
 
 
-def _from(reader: Reader, first: int, query: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query that begins with this seq; none where no seq is as large."""
-    if first > MAX_SEQ or not reader.has_journal:
-        return []
-    return list(reader.tuples(query, values))
+def _newer(after: int | None) -> tuple[str, tuple[int, ...]]:
+    """Only without a limit below is each row of the view read, also one whose seq is none."""
+    return ("TRUE", ()) if after is None else ("seq > ?", (after,))
+
+
+def _rows(reader: Reader, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    return list(reader.tuples(query, values)) if reader.has_journal else []
+
+
+def _count(reader: Reader, last_seq: int, seen: Marks, before: Glance | None) -> int | None:
+    if before is not None:
+        if last_seq != before.last_seq:
+            return None
+        if seen == before.marks and before.events is not None:
+            return before.events
+    return next((count for (count,) in _rows(reader, "SELECT count(*) FROM journal")), 0)
 
 
 def _changed_at(path: str) -> float:

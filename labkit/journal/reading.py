@@ -12,10 +12,11 @@ import gc
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from itertools import repeat
 from typing import Any, NamedTuple
 
 from labkit.database import Database
@@ -25,11 +26,14 @@ __all__ = [
     "EVENT_COLUMNS",
     "Bounds",
     "Event",
+    "Marks",
     "Reader",
     "StepRow",
     "TaskRow",
     "Words",
     "collector_off",
+    "limited",
+    "marks",
     "open_journal",
     "plain",
     "read_columns",
@@ -116,8 +120,8 @@ class StepRow(NamedTuple):
 
 class Bounds(NamedTuple):
     """Where a query ends by itself: after so many steps of SQLite's machine, whatever the machine
-    below it and its clock; after so many rows, or characters in them. No value may be longer than
-    `value` bytes, and no row have more than `columns`, since a row is in memory as a whole.
+    below it; after so many rows, or characters in them. No value may be longer than `value` bytes,
+    and no row have more than `columns`, since a row is in memory as a whole.
     """
 
     steps: int = 100_000_000  # three to five seconds of a processor
@@ -137,7 +141,7 @@ class Reader(Database):
         Raises BadInput for a mistake, and where it goes beyond the steps of its bounds.
         """
         # A query may have no end. Python obeys Ctrl-C only where it is called, so it is, often.
-        ticks = self.bound(None if bounds is None else bounds.steps)
+        is_over = self.bound(None if bounds is None else bounds.steps)
         if bounds:
             self._sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.value)
             self._sql.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, bounds.columns)
@@ -148,15 +152,27 @@ class Reader(Database):
         except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
             raise self._fault(error) from error
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            if bounds and next(ticks, None) is None and _is_interrupt(error):
+            if bounds and is_over() and _is_interrupt(error):
                 raise BadInput(_ENDLESS.format(bounds.steps // 1_000_000)) from error
             raise self._refusal(error) from error
 
-    def bound(self, steps: int | None) -> Iterator[int]:
-        """Ends what is read from now on after so many steps of SQLite's machine."""
-        ticks: Iterator[int] = repeat(0) if steps is None else iter(range(steps // TICK))
-        self._sql.set_progress_handler(lambda: next(ticks, None) is None, TICK)
-        return ticks
+    def bound(self, steps: int | None) -> Callable[[], bool]:
+        """Ends what is read from now on after so many steps of SQLite's machine, or after the
+        processor time in which it takes them: one step may make, or look through, a text of
+        20 million characters. Nor is a value read that is longer than VALUE. The answer says
+        whether the end has come."""
+        if steps is None:
+            self._sql.set_progress_handler(lambda: False, TICK)
+            return lambda: False
+        ticks = iter(range(steps // TICK))
+        end = time.thread_time() + steps * STEP_S
+
+        def is_over() -> bool:
+            return next(ticks, None) is None or time.thread_time() > end
+
+        self._sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE)
+        self._sql.set_progress_handler(is_over, TICK)
+        return is_over
 
     def tuples(self, sql: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         for piece in self.pieces(sql, values):
@@ -174,6 +190,10 @@ class Reader(Database):
     def _fault(self, error: Exception) -> BaseException:
         if _is_interrupt(error):
             return BadInput(_NO_END.format(self.path))
+        if _code(error) == sqlite3.SQLITE_TOOBIG:
+            return BadInput(_TOO_BIG.format(self.path, VALUE // 1_000_000))
+        if _code(error) == sqlite3.SQLITE_NOTADB:  # most often a file that somebody took for one
+            return StorageFault(f"{self.path} is no journal, or a damaged one: {error}")
         fault = super()._fault(error)
         return StorageBusy(_LOCKED.format(self.path)) if isinstance(fault, StorageBusy) else fault
 
@@ -184,7 +204,7 @@ class Reader(Database):
 
     def _refusal(self, error: Exception) -> BaseException:
         """A mistake is for the one who typed to mend; a fault of the storage stays one."""
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        code = _code(error) or sqlite3.SQLITE_ERROR
         if code == sqlite3.SQLITE_READONLY:
             return BadInput("a journal is read-only here: this statement would write; use SELECT")
         if _is_interrupt(error):
@@ -204,16 +224,42 @@ class Reader(Database):
         return bool(self.value(query))
 
 
+class Limits(NamedTuple):
+    """Of each reading: the seconds that it waits for a lock, ten where None, and the steps of
+    SQLite's machine after which it ends, where it would else have no end."""
+
+    busy_s: float | None = None
+    steps: int | None = None
+
+
+NO_LIMITS = Limits()
+_limits: ContextVar[Limits] = ContextVar("limits", default=NO_LIMITS)
+
+
+@contextmanager
+def limited(busy_s: float, steps: int) -> Iterator[None]:
+    """Every reading in here is limited, whoever asks for it: for a panel, whose waiting stops all
+    else in its notebook. Rejected: two more parameters of each function that reads."""
+    token = _limits.set(Limits(busy_s, steps))
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
 @contextmanager
 def snapshot(path: str, busy_s: float | None = None) -> Iterator[Reader]:
     """All that is read inside it is of one moment.
 
     Raises NotFound for a missing file, StorageFault for one that cannot be read or has no journal,
-    StorageBusy for one that another program keeps locked for `busy_s` seconds, ten if none
-    are given.
+    StorageBusy for one that another program keeps locked for `busy_s` seconds; if none are given,
+    for those of `limited`, or ten.
     """
-    reader = open_journal(path, busy_s)
+    limits = _limits.get()
+    reader = open_journal(path, limits.busy_s if busy_s is None else busy_s)
     try:
+        if limits.steps is not None:
+            reader.bound(limits.steps)
         reader.execute("BEGIN")
         # A creation that was killed leaves a file without any schema object: no rows, no fault.
         if not reader.has_journal and reader.value("SELECT count(*) FROM sqlite_schema"):
@@ -311,6 +357,21 @@ def unknown_task(reader: Reader, task: str) -> UnknownTask:
     return UnknownTask(f"no {word} {plain(task)!r} in this journal; {there}")
 
 
+Marks = tuple[tuple[int, ...], ...]
+
+
+def marks(*paths: str) -> Marks:
+    """Differs as soon as one of these files has changed, or the -wal beside it."""
+    found: list[tuple[int, ...]] = []
+    for file in [each for path in paths for each in (path, f"{path}-wal")]:
+        try:
+            at = os.stat(file)
+            found.append((at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns))
+        except (OSError, ValueError):  # it is not there, or no system has such a name
+            found.append(())
+    return tuple(found)
+
+
 def plain(text: str, limit: int = 60) -> str:
     """Text of a journal as one short line, without what a terminal would obey."""
     kept = text[: limit + 1]  # of 10 million characters the others would take a second
@@ -335,7 +396,11 @@ def _take(
 
 
 def _is_interrupt(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_INTERRUPT
+    return _code(error) == sqlite3.SQLITE_INTERRUPT
+
+
+def _code(error: Exception) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 @contextmanager
@@ -397,12 +462,14 @@ YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # what a calendar can say
 _MISTAKES = (
     sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_TOOBIG,
 )  # fmt: skip
-# Steps of SQLite's machine between two calls. One step may be `randomblob(20000000)`.
-TICK = 1_000
+TICK = 1_000  # steps of SQLite's machine between two calls of Python
+STEP_S = 1e-7  # of processor time for a step, on the average; most take a third of it
+VALUE = 100_000_000  # bytes
 _LOCKED = "{} is locked by another program; nothing is lost, try again when that has ended"
 _NO_END = "{} was not read to its end: its view `journal` is too large, or has no end"
+_TOO_BIG = "{} holds a value of more than {} million bytes, which no agent writes"
 _ENDLESS = (
-    "the query was stopped before its end, after {} million steps of SQLite; "
+    "the query was stopped before its end, after {} million steps of SQLite or what takes as long; "
     "narrow it with WHERE, or run it in a cell: journal.sql(...)"
 )
 _SELECT = f"SELECT {', '.join(EVENT_COLUMNS)} FROM journal"

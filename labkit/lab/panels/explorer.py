@@ -31,21 +31,13 @@ from typing import Any
 from ipywidgets import HTML
 
 from labkit.errors import BadInput, LabkitError, NotFound, StorageBusy, UsageError, describe
-from labkit.journal import Journal, timeline
+from labkit.journal import Journal, explore, timeline
 from labkit.journal.chart import Source, path_of
-from labkit.journal.explore import (
-    Contents,
-    Glance,
-    fields,
-    glance,
-    lines,
-    neighbours,
-    pretty,
-    rows,
-)
+from labkit.journal.explore import Contents, Glance, glance, lines
 from labkit.journal.frames import Verdicts
+from labkit.journal.reading import Marks, limited, marks
 from labkit.journal.starters import Starter, starters
-from labkit.lab.panels.explorer_choices import BRIEF_S, Choices, Marks, marks, opened
+from labkit.lab.panels.explorer_choices import Choices, opened
 from labkit.lab.panels.explorer_pages import (
     ALL,
     CSS,
@@ -80,6 +72,7 @@ NOTHING_OPEN = "No journal is open: choose one, or type a path."
 EVERY_S = 0.25
 LIVE = 5_000  # events: a larger journal is drawn and judged when its page is shown, not live
 LOCKED = 4  # looks, which do not wait: it was no writer's moment then
+BRIEF_S = 0.5  # for a file that is locked: no cell of the notebook runs while a panel waits
 WIDE, WIDE_IN_ROOM = 56, 36  # characters of an event's line that a screen of 1280 x 720 shows
 CONTENTS = "journal.contents()"
 
@@ -180,6 +173,10 @@ class Explorer(Panel):
 
     # Opening, and looking again.
 
+    def attempt(self, act: Callable[..., object], *values: object) -> None:
+        with limited(BRIEF_S, explore.STEPS):
+            super().attempt(act, *values)
+
     def open(self, path: str) -> None:
         """Shows another journal. Where it cannot be read, the one before stays."""
         try:
@@ -232,8 +229,12 @@ class Explorer(Panel):
     def look(self) -> bool:
         if self.journal is None:
             return False
+        with limited(BRIEF_S, explore.STEPS):
+            return self._look(self.journal)
+
+    def _look(self, journal: Journal) -> bool:
         try:
-            now = glance(self.journal, self._glance, busy_s=0)
+            now = glance(journal, self._glance, busy_s=0)
         except StorageBusy as error:
             self._busy += 1
             if self._busy == LOCKED:
@@ -244,8 +245,8 @@ class Explorer(Panel):
             return True
         was_lost, self._is_lost, self._busy = self._is_lost, False, 0
         if now.is_replaced:
-            self.open(self.journal.path)
-            self.say(f"The file was replaced; opened again. {self._contents.summary}")
+            self.open(journal.path)
+            self.say(f"The file was replaced or altered; opened again. {self._contents.summary}")
         elif now.last_seq > self._told:
             self._told = now.last_seq
             if self.choices.follow.value:
@@ -272,7 +273,7 @@ class Explorer(Panel):
         """Takes in what has come since, and goes to the last event."""
         journal = self._journal
         before = self._contents
-        self._glance = glance(journal, self._glance, busy_s=BRIEF_S)
+        self._glance = glance(journal, self._glance)
         self.contents = journal.contents(before)
         self._told, self._followed = self._contents.last_seq, before.last_seq
         with self._filling():
@@ -297,8 +298,6 @@ class Explorer(Panel):
     def _journal(self) -> Journal:
         if self.journal is None:
             raise UsageError(NOTHING_OPEN)
-        if self._busy >= LOCKED:  # else what is asked for would wait for ten seconds
-            glance(self.journal, busy_s=BRIEF_S)
         return self.journal
 
     @property
@@ -353,7 +352,7 @@ class Explorer(Panel):
 
         def lines_of(keys: Sequence[int]) -> list[str]:
             width = WIDE_IN_ROOM if self.room.value else WIDE
-            found = rows(self._journal, keys)
+            found = explore.rows(self._journal, keys)
             if len(found) != len(keys):
                 raise BadInput("the journal no longer holds what was listed; press Open")
             return lines(found, with_task=all_tasks, width=width)
@@ -458,21 +457,21 @@ class Explorer(Panel):
 
     def _show_row(self, seq: int) -> None:
         self.show_code(f"journal.row({seq})")
-        found = fields(self._journal.row(seq))
+        found = explore.fields(self._journal.row(seq))
         self.events.row.value = table(["column", "value"], found, f"event {seq}")
 
     def _show_json(self, seq: int) -> None:
         self.show_code(
             f"from labkit.journal.explore import pretty\nprint(pretty(journal.row({seq}).data))"
         )
-        data = pretty(self._journal.row(seq).data)
+        data = explore.pretty(self._journal.row(seq).data)
         self.events.json.value = block(data, f"data of event {seq}")
 
     def _show_neighbours(self, seq: int) -> None:
         self.show_code(f"journal.neighbours({seq})")
         found = [
             (each.event.seq, each.why, *lines([each.event]))
-            for each in neighbours(self._journal, seq)
+            for each in explore.neighbours(self._journal, seq)
         ]
         self.events.neighbours.value = table(
             ["seq", "why", "event"], found, f"neighbours of event {seq}"

@@ -13,14 +13,13 @@ from ipywidgets import Checkbox
 
 from labkit.errors import UsageError
 from labkit.journal import Journal
-from labkit.journal.explore import Contents, Glance, find_journals, glance
+from labkit.journal.explore import Contents, Glance, find_journals
 from labkit.lab.grid import AGENTS
 from labkit.lab.panels.explorer_pages import ALL, menu, text
 from labkit.lab.panels.parts import PAGE, button, options
 
-__all__ = ["BRIEF_S", "Choices", "Marks", "is_trial", "marks", "opened"]
+__all__ = ["Choices", "is_trial", "opened"]
 
-BRIEF_S = 0.5  # for a file that is locked: no cell of the notebook runs while a panel waits
 MAX_PATH = 4096  # of Linux
 
 # What a notebook makes by the dozen, each in a folder of its own: a trial of `lab.trial`, of an
@@ -122,38 +121,24 @@ class Choices:
         return f"for event in journal.follow({given}):\n{shown}    print(event)"
 
 
-Marks = tuple[tuple[int, ...], ...]
 TRIAL = object()  # the line above the trials, which opens nothing
 
 
 def opened(path: str) -> tuple[Journal, Glance, Contents]:
     """The journal at a path that somebody typed, and what is in it. Raises UsageError for what is
-    no path, StorageBusy within a second where it is locked, and what `Journal` raises."""
+    no path, and what `Journal` raises."""
     if not path.strip():
         raise UsageError("type the path of a journal, or choose one from the list")
     if len(path) > MAX_PATH:
         raise UsageError(f"this text of {len(path):,} characters is no path; type one")
     at = _expanded(path)
-    seen = glance(at, busy_s=BRIEF_S)
     journal = Journal(at)
-    return journal, seen, journal.contents()
+    return journal, journal.glance(), journal.contents()
 
 
 def is_trial(path: str) -> bool:
     """Whether a journal lies in a folder as trials have them."""
     return os.path.basename(os.path.dirname(path)).startswith(TRIALS)
-
-
-def marks(*paths: str) -> Marks:
-    """Differs as soon as one of these files has changed, or the -wal beside it."""
-    found: list[tuple[int, ...]] = []
-    for file in [each for path in paths for each in (path, f"{path}-wal")]:
-        try:
-            at = os.stat(file)
-            found.append((at.st_ino, at.st_size, at.st_mtime_ns))
-        except (OSError, ValueError):  # it is not there, or no system has such a name
-            found.append(())
-    return tuple(found)
 
 
 def _expanded(path: str) -> str:

@@ -410,12 +410,16 @@ class Panel:
             self._is_looking = False
 
     def _look_again(self) -> bool:
-        with self.alone:
-            try:
-                self._is_looking = not self.is_closed and self.look()
-            except EXPECTED as error:
-                self.fail(error)
-            return self._is_looking  # if not, the next `watch` starts another task
+        # No cell runs while this waits, and what somebody asked for may take long.
+        if not self.alone.acquire(blocking=False):
+            return True
+        try:
+            self._is_looking = not self.is_closed and self.look()
+        except EXPECTED as error:
+            self.fail(error)
+        finally:
+            self.alone.release()
+        return self._is_looking  # if not, the next `watch` starts another task
 
     def _switch_room(self, is_room: bool) -> None:
         change = self.root.add_class if is_room else self.root.remove_class

@@ -167,7 +167,7 @@ def test_a_file_that_is_replaced_is_opened_again(tamper: Tamper, answered: Path)
     copy(str(answered), str(path.with_name("other.db")))
     os.replace(path.with_name("other.db"), path)
     panel.look()
-    assert said(panel).startswith("The file was replaced; opened again.")
+    assert said(panel).startswith("The file was replaced or altered; opened again.")
     assert panel.choices.task.value == "r1"
     assert panel.keys == Journal(answered).seqs()
     assert is_fine(panel)

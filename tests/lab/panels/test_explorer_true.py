@@ -308,6 +308,26 @@ def test_a_locked_journal_holds_up_nothing_and_comes_back(
     panel.close()
 
 
+def test_a_click_in_the_first_moment_of_a_lock_waits_no_longer(
+    tamper: Tamper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tamper()
+    panel = Explorer(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        waits = Waits(monkeypatch)
+        monkeypatch.setattr("labkit.database.BUSY_S", 0.75)  # of whoever says nothing else
+        for view in ("Timeline", "Replay", "Laws", "Events"):
+            show(panel, view)
+            panel.attempt(panel.events.chooser.go_to, 5)
+            assert "is locked by another program" in said(panel)
+        assert max(waits.seen) == 0.5
+        other.execute("ROLLBACK")
+    show(panel, "Laws")
+    assert is_fine(panel)
+    panel.close()
+
+
 def test_a_locked_journal_is_not_opened_and_one_line_says_why(
     tamper: Tamper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

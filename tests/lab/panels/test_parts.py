@@ -282,6 +282,27 @@ def test_what_a_person_does_waits_for_a_look() -> None:
     assert "counted" in panel.status.value
 
 
+def test_a_look_waits_for_nothing_that_a_person_does() -> None:
+    """It is in the thread of the cells, none of which runs while it waits."""
+    panel = Counter()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def act() -> None:
+        has_begun.set()
+        may_end.wait(5)  # a look that waits for this, waits so long, and looks then
+
+    with ThreadPoolExecutor(1) as pool:
+        person = pool.submit(panel.attempt, act)
+        has_begun.wait()
+        assert panel._look_again()  # there will be another one
+        may_end.set()
+        person.result()
+    assert panel.looks == 0
+    panel._look_again()
+    assert panel.looks == 1
+    panel.close()
+
+
 def test_without_a_loop_nothing_is_started() -> None:
     panel = Counter()
     panel.watch()
