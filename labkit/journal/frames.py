@@ -178,7 +178,8 @@ class Journal:
         """`sql` that ends by itself: its first 200 rows, and whether there are more.
 
         Raises BadInput as `sql` does, and for a query that is not done after 100 million steps of
-        SQLite's machine, a count that is the same on every machine.
+        SQLite's machine, a count that is the same on every machine, or, where its steps cost more
+        than steps do, after ten seconds of the processor.
         """
         return self._query(query, params, bounds)
 

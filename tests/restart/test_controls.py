@@ -1,10 +1,12 @@
 """What is promised has a test, and each such test has a control that `make controls` turns red."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.controls import ROOT, Control, End, judge, read_controls
+from tests import controls
+from tests.controls import ROOT, Control, End, judge, not_green, read_controls
 
 # The rows of the contract's list of what a careful reader will try, then its other sections.
 ROWS = [
@@ -87,3 +89,29 @@ def test_what_counts_as_red(ends: list[tuple[str, str]], red: bool) -> None:
     result = judge([End("test", *end) for end in ends])
     assert result.red is red
     assert bool(result.why)
+
+
+@pytest.mark.parametrize(
+    ("second", "lines"),
+    [
+        ("passed", ["UNSTEADY  tests.a.test_b::test_c[1]: failure assert 0"]),
+        ("failure", ["NOT GREEN  tests.a.test_b::test_c[1]: failure assert 0"]),
+        ("skipped", ["NOT GREEN  tests.a.test_b::test_c[1]: failure assert 0"]),
+    ],
+)
+def test_what_is_not_green_is_asked_again_by_itself_and_told(
+    second: str, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d"]
+    asked = []
+
+    def run_tests(folder: Path, *tests: str) -> list[End]:
+        asked.append(list(tests))
+        how = "failure" if len(asked) == 1 else second
+        ends = [End("tests.a.test_b::test_c[1]", how, "assert 0\nmore")]
+        return [*ends, End("tests.a.test_b::test_d", "passed", "")][: len(tests)]
+
+    monkeypatch.setattr(controls, "run_tests", run_tests)
+    chosen = [Control("row", test, "file", "old", "new") for test in names]
+    assert list(not_green(Path(), chosen)) == lines
+    assert asked == [names, names[:1]]

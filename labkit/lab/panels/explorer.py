@@ -370,9 +370,10 @@ class Explorer(Panel):
         if not seqs:
             raise UsageError("this finding is about the tables: no event shows it")
         with self._filling():
-            self.choices.task.value = self.choices.run.value = ALL
-            self.choices.fill_runs(self._contents)
-            self.events.kinds.value = ()
+            if max(seqs) not in self.keys:  # what is picked would hide it
+                self.choices.task.value = self.choices.run.value = ALL
+                self.choices.fill_runs(self._contents)
+                self.events.kinds.value = ()
             self.views.buttons.value, self.events.detail.buttons.value = "Events", "Law"
         self._list_events()
         self.views.turn()
@@ -585,7 +586,7 @@ class Explorer(Panel):
         self.ask()
 
     def ask(self) -> None:
-        """Runs what stands in the box; it is stopped after a number of steps, never by a clock."""
+        """Runs what stands in the box; it is stopped where `Journal.ask` says."""
         self._make("SQL", self._answer)
 
     def _answer(self) -> None:

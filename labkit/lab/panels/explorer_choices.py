@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from ipywidgets import Checkbox
@@ -39,7 +41,7 @@ class Choices:
         self.path = text("Path", "path", "A journal's file; Enter opens it", "24em")
         self.open_it = button("Open", "Opens the file at this path", "labkit-explorer-open")
         tooltip = "A file from outside: a line for each effect, its key first"
-        self.witness = text("Witness", "witness", tooltip, "16em")
+        self.witness = text("Witness", "witness", tooltip, "16em", "as .../outbox.txt")
         self.witness.value = witness
         self.task = menu("Task", "task", "Shows one task, or durable run, only")
         self.run = menu("Run", "run", "Lists one run only; of durable runs, one advance")
@@ -49,17 +51,15 @@ class Choices:
         ).add_class("labkit-explorer-follow")  # fmt: skip
 
     def list_journals(self, folder: str) -> None:
-        """Those of notebooks first, the newest first, and under one line those of trials. Where
-        there is no folder, none. Raises NotFound then."""
+        """Those of notebooks first, the newest first, and under one line those of trials, each with
+        the time of its last change. Where there is no folder, none. Raises NotFound then."""
         self.found.options = [("0 found", ALL)]
         every = find_journals(folder, FOUND)
         trials = [path for path in every if is_trial(path)]
         own = [path for path in every if not is_trial(path)]
-        named = [(path, os.path.join(folder, path)) for path in own[:EACH]]
-        listed: list[tuple[str, object]] = [(_in_words(own, "found"), ALL), *options(named, 60)]
+        listed = [(_in_words(own, "found"), ALL), *_timed(folder, own)]
         if trials:
-            named = [(path, os.path.join(folder, path)) for path in trials[:EACH]]
-            listed += [(_in_words(trials, "of trials:"), TRIAL), *options(named, 60)]
+            listed += [(_in_words(trials, "of trials:"), TRIAL), *_timed(folder, trials)]
         self.found.options = listed
 
     def forget(self) -> None:
@@ -87,7 +87,7 @@ class Choices:
         """Those of the chosen task."""
         mine = [run for run in contents.runs if self.task.value in (ALL, run.task_id)]
         runs = [(run.name, run[:2]) for run in mine[:PAGE]]
-        _refill(self.run, _for_all(len(mine)), options(runs))
+        _refill(self.run, _for_all(len(mine), " advances" * contents.is_durable), options(runs))
 
     @property
     def picked(self) -> dict[str, Any]:
@@ -153,8 +153,18 @@ def _in_words(paths: Sequence[str], what: str) -> str:
     return f"{more} {len(paths):,} {what}".strip()
 
 
-def _for_all(number: int) -> str:
-    return f"all ({number:,})" if number <= PAGE else f"all ({number:,}; {PAGE} are listed)"
+def _timed(folder: str, paths: Sequence[str]) -> list[tuple[str, object]]:
+    found = []
+    for path in paths[:EACH]:
+        at = os.path.join(folder, path)
+        with suppress(OSError):  # gone since
+            changed = datetime.fromtimestamp(os.stat(at).st_mtime)
+            found.append((f"{changed:%m-%d %H:%M}  {path}", at))
+    return options(found, 72)
+
+
+def _for_all(number: int, word: str = "") -> str:
+    return f"all ({number:,}{word}{f'; {PAGE} are listed' if number > PAGE else ''})"
 
 
 def _refill(choice: Any, for_all: str, made: Sequence[tuple[str, object]]) -> None:

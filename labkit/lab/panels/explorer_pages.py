@@ -59,6 +59,7 @@ if (panel && !panel.hearsCtrlEnter) {
 .labkit-explorer .labkit-explorer-kinds select, .labkit-explorer .labkit-rows select,
 .labkit-explorer .labkit-explorer-sql textarea { box-sizing: border-box; width: 100%; margin: 0;
   flex: 0 0 auto; height: 250px; }
+.labkit-explorer .labkit-explorer-detail { width: 100%; }
 .labkit-explorer .labkit-explorer-findings select { height: 96px; }
 .labkit-explorer .labkit-explorer-sql textarea { height: 110px; }
 .labkit-explorer .labkit-explorer-right .labkit-table { max-height: 270px; }
@@ -183,9 +184,9 @@ def menu(description: str, name: str, tooltip: str) -> Any:
     ).add_class(f"labkit-explorer-{name}")  # fmt: skip
 
 
-def text(description: str, name: str, tooltip: str, width: str) -> Any:
+def text(description: str, name: str, tooltip: str, width: str, placeholder: str = "") -> Any:
     return Text(
-        description=description, tooltip=tooltip, continuous_update=False,
+        description=description, tooltip=tooltip, continuous_update=False, placeholder=placeholder,
         style=AS_WIDE_AS_IT_IS, layout={"width": width},
     ).add_class(f"labkit-explorer-{name}")  # fmt: skip
 

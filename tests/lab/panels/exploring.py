@@ -70,3 +70,8 @@ def visit(panel: Explorer) -> None:
             show(panel, "Events", detail)
     for number in range(5):
         panel.sql.starter.index = number + 1
+
+
+def listed(panel: Explorer) -> list[str]:
+    """The journals in the list, and the lines that count them, without the times before them."""
+    return [re.sub(r"^\d\d-\d\d \d\d:\d\d  ", "", name) for name, _ in panel.choices.found.options]

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, redirect_stdout
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,10 @@ def test_journals_of_a_folder_are_listed_and_opened(killed_twice: Path, tmp_path
     (tmp_path / "05" / "first").mkdir(parents=True)
     copy(str(killed_twice), str(tmp_path / "05" / "first" / "state.db"))
     panel = Explorer(folder=tmp_path)
-    assert [label for label, _ in panel.choices.found.options] == ["1 found", "05/first/state.db"]
+    changed = datetime.fromtimestamp(os.stat(tmp_path / "05/first/state.db").st_mtime)
+    assert [label for label, _ in panel.choices.found.options] == [
+        "1 found", f"{changed:%m-%d %H:%M}  05/first/state.db",
+    ]  # fmt: skip
     panel.choices.found.index = 1
     assert "15 events" in said(panel)
     assert panel.choices.path.value == str(tmp_path / "05/first/state.db")
@@ -269,6 +273,13 @@ def test_from_a_finding_to_its_event(tamper: Tamper) -> None:
     assert panel.views.shown == "Events"
     assert panel.events.chooser.chosen == panel.seq == 8
     assert "Law 2" in panel.events.law.value
+    assert panel.choices.picked == {"task": None, "run": None, "kinds": []}
+    panel.choices.task.value = "demo"  # which hides it not, and stays
+    show(panel, "Laws")
+    panel.laws.findings.select.index = None
+    panel.laws.findings.select.index = next(i for i, t in enumerate(texts) if "law\xa02" in t)
+    assert panel.events.chooser.chosen == 8
+    assert panel.choices.task.value == "demo"
     panel.close()
 
 

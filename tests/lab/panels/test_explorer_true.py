@@ -23,7 +23,7 @@ from labkit.lab.panels.explorer import Explorer
 from labkit.lab.panels.explorer_choices import is_trial
 from labkit.lab.panels.explorer_pages import ALL
 from tests.journal.conftest import Tamper, answered, every_kind, killed_twice, tamper
-from tests.lab.panels.exploring import choose, is_fine, said, show
+from tests.lab.panels.exploring import choose, is_fine, listed, said, show
 from tests.lab.panels.staging import Waits
 from tests.lab.panels.test_explorer_live import add_event
 
@@ -163,7 +163,7 @@ def test_journals_of_notebooks_come_before_those_of_trials(tmp_path: Path) -> No
         path.touch()
         os.utime(path, (second, second))
     panel = Explorer(folder=tmp_path)
-    assert [label for label, _ in panel.choices.found.options] == [
+    assert listed(panel) == [
         "3 found", "21/001/defect/state.db", "20/002/stage/state.db", "21/001/first/state.db",
         "5 of trials:", "20/002/durable-unharmed/state.db",
         "20/002/restart-after-effect-2/state.db", "05/001/check-ex1-after_effect-3/state.db",
@@ -184,7 +184,7 @@ def test_a_flood_of_trials_hides_no_journal_of_a_notebook(tmp_path: Path) -> Non
     (tmp_path / "05/001/first/state.db").touch()
     os.utime(tmp_path / "05/001/first/state.db", (0, 0))
     panel = Explorer(folder=tmp_path)
-    labels = [label for label, _ in panel.choices.found.options]
+    labels = listed(panel)
     assert labels[:3] == ["1 found", "05/001/first/state.db", "the newest 100 of 250 of trials:"]
     assert len(labels) == 103
     panel.close()
