@@ -245,7 +245,7 @@ class RestartBench(Bench):
     def _try(self, folder: Folder, number: int, place: Place) -> Outcome:
         trial = crash_and_resume(folder, place.at, unsafe=self._unsafe)
         _keep(folder, trial.effects)
-        killed = [run for p in folder.processes if p.killed for run in p.runs(self.agent.task)]
+        killed = evidence.killed_runs(folder, self.agent.task)
         left, judged = self._count(len(trial.effects)), self._judge(trial, place)
         return self._outcome(folder, number, place, judged, left, killed, trial.verdicts)
 

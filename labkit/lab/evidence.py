@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from labkit.journal import Journal
     from labkit.journal.figure import Timeline
 
-__all__ = ["Report", "files", "find_reports", "journal", "reports", "timeline", "witness"]
+__all__ = [
+    "Report",
+    "files",
+    "find_reports",
+    "journal",
+    "killed_runs",
+    "reports",
+    "timeline",
+    "witness",
+]
 
 HOUSEKEEPING = ("-wal", "-shm", ".lock", ".tmp")
 END_OF_RECORD = "\n---\n"
@@ -48,10 +58,16 @@ def timeline(folder: Folder, task: str, by: str, style: str = "notebook") -> Tim
     """A journal cannot say that a process was killed or is alive. The lab can: it did it."""
     from labkit.journal import timeline
 
-    killed = [run for each in folder.processes if each.killed for run in each.runs(task)]
+    killed = killed_runs(folder, task)
     at_work = [run for each in folder.processes if each.alive for run in each.runs(task)]
     found = journal(folder)
     return timeline(found, task, by=by, style=style, killed=killed, at_work=at_work)
+
+
+def killed_runs(folder: Folder, task: str) -> list[str]:
+    """The runs of the task whose process was killed, in their order."""
+    pairs = zip_longest(folder.processes, folder.processes[1:])
+    return [run for each, then in pairs if each.killed for run in each.runs(task, then)]
 
 
 def files(folder: Folder) -> list[str]:

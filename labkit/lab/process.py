@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from labkit import guard
-from labkit.database import open_readonly
 from labkit.errors import LabkitError, StorageBusy, StorageFault, storage_faults
+from labkit.journal.reading import snapshot
 
 __all__ = ["NotReady", "Process", "Result", "exit_in_words"]
 
 TIMEOUT_S = 30.0
 LOOK_AGAIN_S = 0.01
+BRIEF_S = 0.5  # for a file that is locked: a click on Run or Reset waits for it
+STEPS = 20_000_000  # of SQLite's machine, a second or two: more than a million events take
 
 EXIT_WORDS = {
     0: "done",
@@ -68,7 +70,7 @@ class Process:
         # What lies between is the work of this process; the lab never starts two at one task, save
         # where the second is refused, and that one writes nothing.
         self._seq_before = _last_seq(self._database)
-        self._seq_after: int | None = None
+        self._seq_after: int | None = None  # while it runs, and where nobody can say
         self._ended: Result | None = None
         self._ending = threading.RLock()  # one thread waits for it, and another one ends it
         # A file, not a pipe: nobody has to read while the process runs, and the output of a killed
@@ -97,18 +99,34 @@ class Process:
     def killed(self) -> bool:
         return self._guarded.poll() == -signal.SIGKILL
 
-    def runs(self, task: str) -> list[str]:
+    def runs(self, task: str, following: Process | None = None) -> list[str]:
         """Each run of the task that this process has begun, by `run_id`; of a durable run each
-        advance, by its owner and epoch, as `ann#2`."""
+        advance, by its owner and epoch, as `ann#2`. `following` is what was started next, if it
+        was.
+
+        Empty where nobody can say: the database was locked when it began, or both when it ended
+        and when the next one began.
+        """
+        since, until = self._seq_before, self._until(following)
+        if since is None or until is None:
+            return []
         found = _ask(
             self._database,
             "SELECT group_concat(coalesce(owner, run_id)) FROM journal "
             "WHERE kind = 'run_started' AND task_id = ? AND seq > ? AND seq <= ?",
             task,
-            self._seq_before,
-            self._seq_after or _last_seq(self._database),
+            since,
+            until,
         )
         return found.split(",") if found else []
+
+    def _until(self, following: Process | None) -> int | None:
+        """The last event that can be its own."""
+        if self._seq_after is not None:
+            return self._seq_after
+        if following is not None and not self.alive:
+            return following._seq_before
+        return _last_seq(self._database)
 
     def __repr__(self) -> str:
         return f"process {self.number} ({self.typed}): {self.state}"
@@ -163,8 +181,14 @@ class Process:
     def wait_for(self, kind: str, step_idx: int | None, timeout_s: float = TIMEOUT_S) -> None:
         """Returns once this process has added an event of that kind (of that step) to the journal.
 
-        Raises NotReady when the process ends without it, or after `timeout_s`.
+        Raises NotReady when the process ends without it, or after `timeout_s`; and where nobody
+        can say what it wrote.
         """
+        if self._seq_before is None:
+            raise NotReady(
+                f"nobody can tell what process {self.number} wrote: state.db was locked or damaged "
+                "when it started; run the cells from lab.begin on again"
+            )
         wanted = kind if step_idx is None else f"{kind} of step {step_idx}"
         end = time.monotonic() + timeout_s
         while True:
@@ -230,21 +254,22 @@ def _state_of(pid: int) -> str:
     return ""
 
 
-def _last_seq(database: Path) -> int:
+def _last_seq(database: Path) -> int | None:
+    """0 while there is no event; None where nobody can say. A learner may have spoiled or locked
+    the file, and the agent is to say so, not we."""
     try:
-        return int(_ask(database, "SELECT max(seq) FROM journal") or 0)
-    except (StorageFault, StorageBusy):
-        return 0  # a learner may have spoiled or locked the file; the agent is to say so, not we
+        last = _ask(database, "SELECT max(seq) FROM journal", busy_s=BRIEF_S) or 0
+    except (LabkitError, StorageFault, StorageBusy):
+        return None
+    return last if isinstance(last, int) else None
 
 
-def _ask(database: Path, question: str, *values: object) -> Any:
-    """One value from a journal that may not be there yet; None then."""
+def _ask(database: Path, question: str, *values: object, busy_s: float | None = None) -> Any:
+    """One value from a journal that may not be there yet; None then. Raises as `snapshot`, and
+    BadInput for a journal without an end."""
     if not database.exists():
         return None
-    reader = open_readonly(str(database))
-    try:
+    with snapshot(str(database), busy_s) as reader:
+        reader.bound(STEPS)
         # An interrupted `create` leaves a database without a schema.
-        made = reader.value("SELECT count(*) FROM sqlite_schema WHERE name = 'journal'")
-        return reader.value(question, *values) if made else None
-    finally:
-        reader.close()
+        return reader.value(question, *values) if reader.has_journal else None

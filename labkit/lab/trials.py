@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from labkit.errors import UsageError
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
 from labkit.journal.reading import snapshot
-from labkit.lab.evidence import journal, timeline, witness
+from labkit.lab.evidence import journal, killed_runs, timeline, witness
 from labkit.lab.folder import Folder
 from labkit.lab.process import TIMEOUT_S, Result
 
@@ -87,8 +87,7 @@ def died_at(folder: Folder, crash_at: str, left: Sequence[str] | None = None) ->
     a kill between the two leaves is the same at both. Rejected: a line that the process writes
     before it kills itself; a witness outside needs no word of the agent.
     """
-    killed = [run for process in folder.processes if process.killed for run in process.runs(TASK)]
-    if not killed:
+    if not (killed := killed_runs(folder, TASK)):
         return False
     point, _, idx = crash_at.partition(":")
     last = "step_finished" if point == "after_commit" else "step_started", int(idx)

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from labkit import guard, lab
-from labkit.errors import NotFound, StorageBusy, UsageError
-from labkit.lab import process, verbs
+from labkit.errors import NotFound, UsageError
+from labkit.lab import verbs
 from labkit.lab.folder import SETTINGS
 from labkit.lab.process import EXIT_WORDS, exit_in_words
+from tests.lab.panels.staging import another_program
 
 
 def alive_in_folder(home: Path) -> list[str]:
@@ -160,19 +161,14 @@ def test_an_interrupt_while_a_process_starts_ends_it(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_end_comes_also_while_the_database_is_locked(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_comes_also_while_the_database_is_locked(begun: Path) -> None:
     """By a cell of the learner's own: what the journal says last can then not be asked."""
     create()
-    lab.start("agent run notes", AGENT_STEP_DELAY=600)
-    monkeypatch.setattr(process, "_ask", busy)
-    lab.end()
+    with another_program(verbs.current_folder().database) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        lab.start("agent run notes", AGENT_STEP_DELAY=600)
+        lab.end()
     assert alive_in_folder(begun) == []
-
-
-def busy(*_: object) -> None:
-    raise StorageBusy("state.db stayed busy")
 
 
 def test_what_an_agent_did_not_publish_is_no_report(begun: Path) -> None:
