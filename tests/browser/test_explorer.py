@@ -101,6 +101,24 @@ def test_from_a_row_to_its_json_its_law_and_the_timeline(lab: LabPage, tamper: T
     expect(panel.root).to_have_text("This panel is closed; run its cell again.")
 
 
+def test_the_buttons_of_an_event_stand_in_one_row_and_still(lab: LabPage, tamper: Tamper) -> None:
+    """Whatever page of it is shown: they are pressed one after the other."""
+    panel = explore(lab, tamper(BROKEN))
+    buttons = panel.part("detail").locator("button")
+    label = panel.part("detail").locator(".widget-label")
+    expect(buttons).to_have_count(4)
+    assert label.evaluate("label => label.scrollWidth <= label.clientWidth")  # it is not cut
+    places = [[button.bounding_box() for button in buttons.all()]]
+    panel.rows.nth(7).click()
+    for detail in DETAILS:
+        panel.show_of_it(detail)
+        places.append([button.bounding_box() for button in buttons.all()])
+    assert len({box["y"] for each in places for box in each if box}) == 1
+    for moved in zip(*places, strict=True):
+        x = [box["x"] for box in moved if box]
+        assert max(x) - min(x) < 8  # a pressed one has bold letters
+
+
 def test_the_list_is_limited_to_kinds_tasks_and_runs(lab: LabPage, killed_twice: Path) -> None:
     panel = explore(lab, killed_twice)
     kinds = panel.root.get_by_label("Kinds")

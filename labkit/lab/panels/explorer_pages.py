@@ -60,6 +60,7 @@ if (panel && !panel.hearsCtrlEnter) {
 .labkit-explorer .labkit-explorer-sql textarea { box-sizing: border-box; width: 100%; margin: 0;
   flex: 0 0 auto; height: 250px; }
 .labkit-explorer .labkit-explorer-detail { width: 100%; }
+.labkit-explorer .labkit-explorer-detail button { padding: 0 5px; }
 .labkit-explorer .labkit-explorer-findings select { height: 96px; }
 .labkit-explorer .labkit-explorer-sql textarea { height: 110px; }
 .labkit-explorer .labkit-explorer-right .labkit-table { max-height: 270px; }
