@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from labkit.errors import BadInput
-from labkit.journal.reading import snapshot
+from labkit.errors import BadInput, ensure
+from labkit.journal.reading import Reader, snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,8 @@ DURABLE = {
     "resolutions": ("run_id, version", "action, step_id, actor"),
 }
 JOURNAL = "seq, kind, owner, step, attempt, data"
+STEPS = 5_000_000  # of SQLite's machine, half a second: what some 300,000 rows take for each table
+ALTERED = "the database was altered by hand"
 
 Rows = dict[tuple[Any, ...], tuple[Any, ...]]
 
@@ -49,19 +51,33 @@ class Change(NamedTuple):
 
 
 def state(database: Path, busy_s: float | None = None) -> State:
-    """How a database stands; empty while there is none. Raises StorageFault, and StorageBusy where
-    it is locked for so long, ten seconds if none are given."""
+    """How a database stands; empty while there is none.
+
+    Raises StorageFault, StorageBusy where it is locked for so long, ten seconds if none are given,
+    and BadInput for what no agent makes, as a view without an end in the place of a table.
+    """
     if not database.exists():
         return State(0, {})
     with snapshot(str(database), busy_s) as reader:
         if not reader.has_journal:
             return State(0, {})
-        tables = {}
-        for table, (key, columns) in (DURABLE if reader.is_durable else RESTART).items():
-            width = key.count(",") + 1
-            found = reader.tuples(f"SELECT {key}, {columns} FROM {table}")
-            tables[table] = {row[:width]: row for row in found}
-        return State(reader.value("SELECT max(seq) FROM journal") or 0, tables)
+        names = DURABLE if reader.is_durable else RESTART
+        tables = {table: _rows(reader, table, *columns) for table, columns in names.items()}
+        reader.bound(STEPS)
+        last = reader.value("SELECT max(seq) FROM journal") or 0
+    ensure(isinstance(last, int), BadInput(f"journal: the seq of an event is none; {ALTERED}"))
+    return State(last, tables)
+
+
+def _rows(reader: Reader, table: str, key: str, columns: str) -> Rows:
+    width, is_over = key.count(",") + 1, reader.bound(STEPS)
+    try:
+        found = reader.tuples(f"SELECT {key}, {columns} FROM {table}")
+        return {row[:width]: row for row in found}
+    except BadInput as error:
+        ensure(is_over(), error)
+        why = f"{reader.path}: {table} has too many rows, or no end; {ALTERED}"
+        raise BadInput(why) from error
 
 
 def changes(database: Path, before: State) -> list[Change]:
@@ -89,7 +105,7 @@ def _query(table: str, keys: list[tuple[Any, ...]], *, is_durable: bool) -> str:
     key, columns = (DURABLE if is_durable else RESTART)[table]
     kinds = {tuple(map(type, each)) for each in keys}
     if len(kinds) > 1 or not {int, str}.issuperset(*kinds):
-        raise BadInput(f"{table}: the {key} of a row is none; the database was altered by hand")
+        raise BadInput(f"{table}: the {key} of a row is none; {ALTERED}")
     wanted = ", ".join(_literal(each) for each in sorted(keys))
     name = f"({key})" if "," in key else key
     return f"SELECT {key}, {columns} FROM {table}\nWHERE {name} IN (VALUES {wanted})"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit import lab
-from labkit.errors import StorageFault
+from labkit.errors import BadInput, StorageFault
 from labkit.lab import verbs
 from labkit.lab.changes import Change, State, changes, state
 
@@ -118,3 +118,52 @@ def test_a_database_that_is_none_is_told_apart_from_one_that_is_not_there(databa
     database.write_bytes(b"no database" * 1000)
     with pytest.raises(StorageFault):
         state(database)
+
+
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+ROWS = {
+    "it has no end": "SELECT 'notes' AS task_id, x AS idx, 't' AS tool, 'p' AS status, 1 AS "
+    "attempts FROM n",
+    "its first row never comes": "SELECT 'notes' AS task_id, count(*) AS idx, 't' AS tool, 'p' "
+    "AS status, 1 AS attempts FROM n",
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_a_table_without_an_end_is_one_line(rows: str, database: Path) -> None:
+    lab.run("agent create notes plan.json")
+    alter(database, f"DROP TABLE steps; CREATE VIEW steps AS {NUMBERS} {rows}")
+    with pytest.raises(BadInput, match=r"state\.db: steps has too many rows, or no end; "):
+        state(database)
+
+
+@pytest.mark.parametrize(
+    ("seq", "said"), [("x", "too large, or has no end"), ("x || 'th'", "seq of an event is none")]
+)
+def test_a_journal_whose_last_event_is_none_is_one_line(
+    seq: str, said: str, database: Path
+) -> None:
+    lab.run("agent create notes plan.json")
+    some = "" if said.startswith("too") else " WHERE x < 9 LIMIT 8"
+    alter(
+        database,
+        f"DROP VIEW journal; CREATE VIEW journal AS {NUMBERS} SELECT {seq} AS seq FROM n{some}",
+    )
+    with pytest.raises(BadInput, match=said):
+        state(database)
+
+
+def test_many_rows_are_not_too_many(database: Path) -> None:
+    """The control: ten times as many steps as the largest plan that anybody has tried."""
+    lab.run("agent create notes plan.json")
+    alter(
+        database,
+        f"{NUMBERS} INSERT INTO steps (task_id, idx, tool, input, status, attempts) "
+        "SELECT 'notes', x + 2, 'fetch', '{}', 'pending', 0 FROM n LIMIT 100000",
+    )
+    assert len(state(database).tables["steps"]) == 100_003
+
+
+def alter(database: Path, script: str) -> None:
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(script)
