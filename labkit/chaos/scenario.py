@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from labkit import guard
+from labkit.chaos import bounded
 from labkit.chaos.prepared import Prepared, keep
 from labkit.errors import NotFound, UsageError
 from labkit.guard import Guarded
@@ -298,9 +299,7 @@ def _copy(material: Path, folder: Path) -> None:
 
 def _lines_of(witness: Path) -> list[str]:
     try:
-        if not witness.is_file():  # reading a FIFO would wait for ever
-            raise NotDelivered("the witness is no file any more")
-        return witness.read_text(encoding="utf-8", errors="replace").splitlines()
+        return bounded.read(witness).decode("utf-8", "replace").splitlines()
     except OSError as error:
         raise NotDelivered(f"the witness cannot be read: {error.strerror}") from None
 

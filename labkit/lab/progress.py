@@ -7,6 +7,7 @@ wrote in it is kept, and a value of a wrong type counts as none.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.chaos import bounded
 from labkit.errors import BadInput, NotFound, storage_faults
 from labkit.journal.laws import HELD
 from labkit.lab.keeping import one_at_a_time, write_whole
@@ -188,12 +190,16 @@ def _is_text(value: object) -> bool:
 def _read(file: Path, missing: Exception | None = None) -> Stored:
     with storage_faults(f"cannot read {file}"):
         try:
-            with open(file, "rb") as opened:
-                content = opened.read(BYTES_MAX + 1)
+            content = bounded.read(file)
         except FileNotFoundError:
             if missing:
                 raise missing from None
             return {}
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.EFBIG):  # it is none of ours
+                why = f"is not a progress file: {error.strerror}"
+                raise BadInput(f"{file} {why}; move it aside and go on") from None
+            raise
     try:
         return _parse(content)
     except (ValueError, TypeError, RecursionError):

@@ -8,7 +8,6 @@ learner wrote is ever deleted: what makes room for a fresh copy is moved into `w
 from __future__ import annotations
 
 import copy
-import errno
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from labkit.chaos import bounded
 from labkit.errors import BadInput, LabkitError, NotFound, StorageFault, UsageError, storage_faults
 from labkit.files import remove_orphans
 from labkit.lab import content, updates
@@ -317,9 +317,7 @@ def _read(path: Path) -> NotebookJSON:
 
 
 def _read_text(path: Path) -> str:
-    if path.is_fifo():  # opening it would wait for ever, with the lock in hand
-        raise OSError(errno.EINVAL, "it is a pipe", str(path))
-    return path.read_text(encoding="utf-8")
+    return bounded.read(path).decode("utf-8")  # never waits: the lock is in hand
 
 
 def _text(notebook: NotebookJSON) -> str:
