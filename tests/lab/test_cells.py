@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +50,27 @@ def by_place(outcomes: list[Outcome]) -> dict[tuple[str, str], Outcome]:
 
 
 # Every place of both agents, and what must go red.
+
+
+def test_a_helper_that_something_else_kills_costs_the_trial_at_work_alone() -> None:
+    sweep = cells.Sweep("durable")
+    outcomes = iter(sweep)
+    found = [next(outcomes)]
+    assert isinstance(sweep._bench, cells.DurableBench)
+    server, other = sweep._bench._trials._servers
+    pid = server._guarded.pid
+    os.kill(pid, signal.SIGKILL)
+    found += outcomes
+    assert server._guarded.pid != pid, "nothing was asked of it any more"
+    assert server.is_alive
+    assert other.is_alive
+    sweep.close()
+    assert [each.number for each in sorted(found)] == list(range(len(sweep.places)))
+    lost = [each for each in found if not each.held]
+    assert len(lost) <= 1
+    for each in lost:
+        assert each.word == NOT_JUDGED
+        assert "has ended; try again" in each.why
 
 
 def test_the_restart_agent_is_killed_at_nine_places_and_holds_at_each() -> None:
