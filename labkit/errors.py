@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 else:
     Any = object
 
-__all__ = [
-    "BadInput", "Fatal", "Interrupted", "LabkitError", "NotFound", "PermanentError", "StorageBusy",
-    "StorageFault", "TakenOver", "TaskFailed", "ToolError", "UnknownTask", "UsageError", "describe",
-    "ensure", "storage_faults"]  # fmt: skip
+__all__ = ["BadInput", "Fatal", "Interrupted", "LabkitError", "NotFound", "PermanentError",
+    "StorageBusy", "StorageFault", "TakenOver", "TaskFailed", "ToolError", "UnknownTask",
+    "UsageError", "describe", "ensure", "storage_faults"]  # fmt: skip
 
 
 class _HasCode:
@@ -93,5 +92,6 @@ def describe(error: BaseException) -> str:  # valid UTF-8, at most 2,000 charact
 def storage_faults(doing: str) -> Iterator[None]:  # never around a tool: its OSError is its own
     try:
         yield
-    except OSError as error:
-        raise StorageFault(f"{doing}: {error.strerror}; mend the storage, try again") from error
+    except OSError as e:  # shutil.Error has a list instead: of each file from, to, and the cause
+        why = e.strerror or (e.args[0][0][-1] if [*map(type, e.args)] == [list] else e)
+        raise StorageFault(f"{doing}: {why}; mend the storage, try again") from e

@@ -1,6 +1,8 @@
 """One tree, two roots, and the exit code of each leaf."""
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -58,3 +60,27 @@ def test_storage_faults_are_our_own_oserrors() -> None:
         raise OSError(28, os.strerror(28))
     with pytest.raises(KeyError), errors.storage_faults("cannot write x"):
         raise KeyError
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk needs Linux's /dev/full")
+def test_a_copy_of_a_folder_onto_a_full_disk_names_the_cause(tmp_path: Path) -> None:
+    """What `copytree` raises has no `strerror`, and a list of all that went wrong."""
+    (tmp_path / "from" / "below").mkdir(parents=True)
+    (tmp_path / "from" / "below" / "notes.txt").write_text("x", encoding="utf-8")
+    (tmp_path / "to" / "below").mkdir(parents=True)
+    (tmp_path / "to" / "below" / "notes.txt").symlink_to("/dev/full")
+    why = r"cannot fill it: .*No space left on device.*; mend the storage, try again"
+    with (
+        pytest.raises(errors.StorageFault, match=why) as found,
+        errors.storage_faults("cannot fill it"),
+    ):
+        shutil.copytree(tmp_path / "from", tmp_path / "to", dirs_exist_ok=True)
+    assert "None" not in str(found.value)
+    assert type(found.value.__cause__) is shutil.Error
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), shutil.SameFileError("no room")])
+def test_an_error_without_a_code_is_named_by_its_words(error: OSError) -> None:
+    fault = pytest.raises(errors.StorageFault, match="cannot write x: no room; mend the storage")
+    with fault, errors.storage_faults("cannot write x"):
+        raise error
