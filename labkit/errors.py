@@ -93,5 +93,5 @@ def storage_faults(doing: str) -> Iterator[None]:  # never around a tool: its OS
     try:
         yield
     except OSError as e:  # shutil.Error has a list instead: of each file from, to, and the cause
-        why = e.strerror or (e.args[0][0][-1] if [*map(type, e.args)] == [list] else e)
+        why = e.strerror or (e.args[0][0][-1].split(": '")[0] if list in map(type, e.args) else e)
         raise StorageFault(f"{doing}: {why}; mend the storage, try again") from e

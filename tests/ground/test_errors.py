@@ -69,17 +69,16 @@ def test_a_copy_of_a_folder_onto_a_full_disk_names_the_cause(tmp_path: Path) -> 
     (tmp_path / "from" / "below" / "notes.txt").write_text("x", encoding="utf-8")
     (tmp_path / "to" / "below").mkdir(parents=True)
     (tmp_path / "to" / "below" / "notes.txt").symlink_to("/dev/full")
-    why = r"cannot fill it: .*No space left on device.*; mend the storage, try again"
+    why = r"cannot fill it: \[Errno 28\] No space left on device; mend the storage, try again"
     with (
         pytest.raises(errors.StorageFault, match=why) as found,
         errors.storage_faults("cannot fill it"),
     ):
         shutil.copytree(tmp_path / "from", tmp_path / "to", dirs_exist_ok=True)
-    assert "None" not in str(found.value)
     assert type(found.value.__cause__) is shutil.Error
 
 
-@pytest.mark.parametrize("error", [OSError("no room"), shutil.SameFileError("no room")])
+@pytest.mark.parametrize("error", [OSError("no room"), shutil.Error("no room")])
 def test_an_error_without_a_code_is_named_by_its_words(error: OSError) -> None:
     fault = pytest.raises(errors.StorageFault, match="cannot write x: no room; mend the storage")
     with fault, errors.storage_faults("cannot write x"):
