@@ -15,7 +15,7 @@ from pathlib import Path
 from labkit.errors import BadInput
 from labkit.journal.reading import plain
 
-__all__ = ["LARGEST", "LARGEST_LIST", "read", "read_bytes", "read_text"]
+__all__ = ["LARGEST", "LARGEST_LIST", "copy", "read", "read_bytes", "read_text"]
 
 LARGEST = 64 << 20  # bytes; what an agent leaves has a thousandth of that
 LARGEST_LIST = 2 << 20  # where each line becomes a record, which takes a hundred times its room
@@ -43,6 +43,14 @@ def read(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
         return content
     finally:
         os.close(opened)
+
+
+def copy(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """A file with what `read` gives of another one: for `shutil.copytree`, which would follow a
+    link to a device until the disk is full. Raises OSError."""
+    content = read(source)
+    with open(target, "wb") as file:
+        file.write(content)
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes | None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.chaos.bounded import LARGEST_LIST, read_text
+from labkit.chaos.bounded import LARGEST_LIST, copy, read_text
 from labkit.errors import Fatal, LabkitError, describe, storage_faults
 from labkit.journal.fold import lanes
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
@@ -230,8 +230,9 @@ class RestartBench(Bench):
     def _make(self, name: str) -> Folder:
         folder = self._notebook.open_folder(name)
         with storage_faults(f"cannot copy {self.plan}"):  # a learner may have changed them
-            shutil.copyfile(self._from / self.plan, folder.path / "plan.json")
-            shutil.copytree(self._from / "input", folder.path / "input", dirs_exist_ok=True)
+            copy(self._from / self.plan, folder.path / "plan.json")
+            given, path = self._from / "input", folder.path / "input"
+            shutil.copytree(given, path, dirs_exist_ok=True, copy_function=copy)
         return folder
 
     def _run_unharmed(self) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from labkit import lab
 from labkit.chaos.bounded import LARGEST, LARGEST_LIST
-from labkit.errors import BadInput
+from labkit.errors import BadInput, StorageFault
 from labkit.lab import cells, evidence, grid, runs, verbs, windows
 from labkit.lab.exercises import n05
 from labkit.lab.exercises.published import artifacts_of
@@ -89,6 +89,25 @@ def test_a_plan_that_is_too_large_or_no_file_is_one_line(folder: Path) -> None:
     for name in ("large.json", "pipe.json"):
         with at_most(5), pytest.raises(BadInput, match=rf"{name} cannot be read"):
             grid.places("restart", name, folder)
+
+
+@pytest.mark.parametrize("name", ["input/odd.txt", "odd.json"])
+def test_trials_get_no_copy_of_what_has_no_end(name: str, folder: Path) -> None:
+    """A full disk would be the end of it."""
+    odd = folder / name
+    odd.symlink_to(folder / "plan.json")
+    plan = "odd.json" if name == "odd.json" else "plan.json"
+    [place, *_] = grid.places("restart", plan, folder)
+    assert [each.word for each in cells.run("restart", plan, places=[place])] == ["held"]
+    sweep = cells.Sweep("restart", plan, places=[place])  # a plan was one when it was chosen
+    sweep.close()
+    odd.unlink()
+    sparse(folder / "large", LARGEST + 1)
+    for end in (str(folder / "large"), "/dev/zero"):  # in this order: the second fills a disk
+        odd.symlink_to(end)
+        with at_most(5), pytest.raises(StorageFault, match=r"no regular file|more than 64 MB"):
+            sweep._bench._make("trial")
+        odd.unlink()
 
 
 def test_checks_read_no_more_than_that_either(folder: Path) -> None:
