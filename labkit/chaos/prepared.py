@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.chaos.bounded import read
+from labkit.journal.bounded import read
 
 __all__ = ["Prepared", "keep"]
 

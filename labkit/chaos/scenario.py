@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 from labkit import guard
-from labkit.chaos import bounded
 from labkit.chaos.prepared import Prepared, keep
 from labkit.errors import NotFound, UsageError
 from labkit.guard import Guarded
+from labkit.journal import bounded
 
 __all__ = ["Broken", "Ended", "Left", "NotDelivered", "Scenario", "Trial", "Workshop", "scratch"]
 

@@ -141,7 +141,7 @@ class Reader(Database):
         Raises BadInput for a mistake, and where it goes beyond the steps of its bounds.
         """
         # A query may have no end. Python obeys Ctrl-C only where it is called, so it is, often.
-        is_over = self.bound(None if bounds is None else bounds.steps)
+        is_over = self.bound(_limits.get().steps if bounds is None else bounds.steps)
         if bounds:
             self._sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.value)
             self._sql.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, bounds.columns)

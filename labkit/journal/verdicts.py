@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections import Counter
 from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
 from labkit.errors import BadInput
+from labkit.journal.bounded import read
 from labkit.journal.reading import Event, plain
 
 __all__ = [
@@ -44,6 +43,8 @@ PROMISES = {
 }
 
 Witness = str | os.PathLike[str] | Iterable[str]
+
+LARGEST_WITNESS = 32 << 20  # bytes: a million effects, each with a line of 32
 
 
 class Finding(NamedTuple):
@@ -107,11 +108,8 @@ def judge_effects(witness: Witness | None, tasks: Iterable[str] = ()) -> Verdict
 
 def _read_witness(path: str | os.PathLike[str]) -> list[str]:
     try:
-        mode = os.stat(path).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a FIFO or a device may have no end
-            raise OSError(errno.EINVAL, "it is no regular file")
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return [words[0] for line in file if (words := line.split())]
+        lines = read(path, LARGEST_WITNESS).decode("utf-8", "replace").split("\n")
+        return [words[0] for line in lines if (words := line.split())]
     except OSError as error:
         where = plain(os.fspath(path), 200)
         raise BadInput(

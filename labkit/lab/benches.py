@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.chaos.bounded import LARGEST_LIST, copy, read_text
 from labkit.errors import Fatal, LabkitError, describe, storage_faults
+from labkit.journal.bounded import LARGEST_LIST, copy, read_text
 from labkit.journal.fold import lanes
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
 from labkit.journal.reading import read_events, snapshot

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.chaos.bounded import LARGEST, LARGEST_LIST, read_text
 from labkit.errors import BadInput, ensure
+from labkit.journal.bounded import LARGEST, LARGEST_LIST, read_text
 from labkit.lab.folder import Folder
 from labkit.lab.process import NotReady
 

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from labkit.chaos.bounded import read_bytes
 from labkit.durable import ToolEffect
 from labkit.errors import NotFound, UsageError
+from labkit.journal.bounded import read_bytes
 from labkit.lab import runs
 from labkit.lab.scenarios import dispatch
 from labkit.lab.trials import POINTS, TASK

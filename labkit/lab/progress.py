@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.chaos import bounded
 from labkit.errors import BadInput, NotFound, storage_faults
+from labkit.journal import bounded
 from labkit.journal.laws import HELD
 from labkit.lab.keeping import one_at_a_time, write_whole
 from labkit.lab.places import home

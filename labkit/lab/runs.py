@@ -18,12 +18,12 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.chaos.forkserver import ForkServer
 from labkit.chaos.mutants import Mutant, plant, read_mutants
 from labkit.chaos.scenario import scratch
 from labkit.durable import Runner
 from labkit.errors import LabkitError, UsageError, storage_faults
+from labkit.journal.bounded import LARGEST_LIST, read_text
 from labkit.lab import verbs
 from labkit.lab.folder import (
     BETWEEN_STARTS_S,

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.errors import Fatal, LabkitError, NotFound, UsageError
+from labkit.journal.bounded import LARGEST_LIST, read_text
 from labkit.journal.fold import KINDS, RUN_KINDS
 from labkit.journal.laws import HELD
 from labkit.lab import checks, content, evidence, hints, progress

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.patches import Rectangle
 
-from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.errors import UsageError
+from labkit.journal.bounded import LARGEST_LIST, read_text
 from labkit.lab import verbs
 from labkit.lab.pictures import AGAIN, FONT, NEEDED, Picture
 from labkit.lab.process import NotReady

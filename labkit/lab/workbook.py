@@ -20,9 +20,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.chaos import bounded
 from labkit.errors import BadInput, LabkitError, NotFound, StorageFault, UsageError, storage_faults
 from labkit.files import remove_orphans
+from labkit.journal import bounded
 from labkit.lab import content, updates
 from labkit.lab.content import Notebook
 from labkit.lab.keeping import one_at_a_time, write_whole

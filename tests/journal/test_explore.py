@@ -369,7 +369,7 @@ def test_the_findings_where_nothing_is_broken(killed_twice: Path) -> None:
 
 
 def test_a_witness_that_cannot_be_read_is_one_line(killed_twice: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"the witness .* cannot be read .*directory.*; give a"):
+    with pytest.raises(BadInput, match=r"the witness .* cannot be read .*a folder.*; give a"):
         Journal(killed_twice).laws(tmp_path)
 
 

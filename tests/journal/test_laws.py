@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from labkit.errors import BadInput
 from labkit.journal import Journal
 from labkit.journal.laws import BROKEN, HELD, NOT_JUDGED, Verdict, judge_file
+from labkit.journal.verdicts import judge_effects
 from tests.journal.conftest import Tamper, make_killed
 
 POINTS = [
@@ -175,3 +177,10 @@ def test_text_of_a_witness_is_escaped(killed_twice: Path) -> None:
     html = verdicts._repr_html_()
     assert "&lt;img&gt;" in html
     assert "<img" not in html
+
+
+def test_a_witness_that_is_too_large_is_one_line(tmp_path: Path) -> None:
+    with open(tmp_path / "witness", "wb") as file:
+        file.truncate((32 << 20) + 1)
+    with pytest.raises(BadInput, match=r"cannot be read \(it has more than 32 MB\); give"):
+        judge_effects(str(tmp_path / "witness"))

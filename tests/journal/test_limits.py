@@ -66,6 +66,8 @@ def test_every_reading_in_there_is_limited(tamper: Tamper) -> None:
     for read in (journal.read, journal.events, journal.laws, lambda: timeline(journal, "demo")):
         with limited(0.5, 200_000), pytest.raises(BadInput, match="is too large, or has no end"):
             read()
+    with limited(0.5, 200_000), pytest.raises(BadInput, match="the query was stopped before its"):
+        journal.sql("SELECT * FROM journal")
     with limited(0.5, 50_000_000):
         assert journal.read() == []
     assert journal.read() == []

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from labkit import lab
-from labkit.chaos.bounded import LARGEST, LARGEST_LIST
 from labkit.errors import BadInput, StorageFault
-from labkit.lab import cells, evidence, grid, runs, verbs, windows
+from labkit.journal.bounded import LARGEST, LARGEST_LIST
+from labkit.lab import cells, evidence, grid, progress, runs, verbs, windows
 from labkit.lab.exercises import n05
 from labkit.lab.exercises.published import artifacts_of
 from labkit.lab.scenarios import dispatch
-from tests.chaos.test_bounded import at_most, sparse
+from tests.journal.test_bounded import at_most, sparse
 
 
 @pytest.fixture
@@ -117,3 +117,20 @@ def test_checks_read_no_more_than_that_either(folder: Path) -> None:
         artifacts_of(trial)
     with pytest.raises(BadInput, match="more than 64 MB"):
         n05._count(trial.folder, "text")
+
+
+def test_what_has_no_end_is_no_progress_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a FIFO would wait for ever, /dev/zero would fill the memory."""
+    pipe, endless = tmp_path / "pipe.json", tmp_path / "endless.json"
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    for odd in (pipe, endless):
+        with pytest.raises(BadInput, match="it is no regular file; move it aside and go on"):
+            progress.merge(odd)
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    progress.path().parent.mkdir(parents=True)
+    os.mkfifo(progress.path())
+    with pytest.raises(BadInput, match="it is no regular file; move it aside and go on"):
+        progress.record_prediction("q", "a")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from labkit.chaos.bounded import read_bytes
 from labkit.errors import storage_faults
+from labkit.journal.bounded import read_bytes
 from labkit.lab.checks import Desk, Judgement, broken, held, not_judged
 from labkit.lab.folder import Folder
 from labkit.lab.handing import source_of

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from labkit.chaos.bounded import LARGEST_LIST, read_text
 from labkit.durable import PlaintextPayloadCodec
 from labkit.errors import BadInput, LabkitError
 from labkit.journal import Journal
+from labkit.journal.bounded import LARGEST_LIST, read_text
 from labkit.journal.reading import Event
 from labkit.lab.checks import Desk, Judgement, ask, broken, held, not_judged
 from labkit.lab.folder import Folder

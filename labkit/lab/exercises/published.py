@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.chaos.bounded import read_text
 from labkit.errors import LabkitError, ensure
+from labkit.journal.bounded import read_text
 from labkit.lab.checks import Desk
 from labkit.lab.folder import new_directory
 from labkit.lab.handing import hand_over, source_of

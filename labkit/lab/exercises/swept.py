@@ -14,7 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labkit.chaos.bounded import read_text
 from labkit.chaos.kill import sweep
 from labkit.chaos.points import FastWorkshop
 from labkit.chaos.powerloss import lose_power
@@ -22,6 +21,7 @@ from labkit.chaos.scenario import Broken, NotDelivered, Scenario, Trial
 from labkit.chaos.syscalls import Kill, plan
 from labkit.chaos.verdict import BROKEN, HELD, Report
 from labkit.errors import UsageError
+from labkit.journal.bounded import read_text
 from labkit.lab.checks import Desk
 from labkit.lab.folder import RUN_IDS
 from labkit.lab.handing import TOOLS_FILE, hand_over

@@ -35,7 +35,7 @@ from labkit.journal import Journal, explore, timeline
 from labkit.journal.chart import Source, path_of
 from labkit.journal.explore import Contents, Glance, glance, lines
 from labkit.journal.frames import Verdicts
-from labkit.journal.reading import Marks, limited, marks
+from labkit.journal.reading import Marks, marks
 from labkit.journal.starters import Starter, starters
 from labkit.lab.panels.explorer_choices import Choices, opened
 from labkit.lab.panels.explorer_pages import (
@@ -72,7 +72,6 @@ NOTHING_OPEN = "No journal is open: choose one, or type a path."
 EVERY_S = 0.25
 LIVE = 5_000  # events: a larger journal is drawn and judged when its page is shown, not live
 LOCKED = 4  # looks, which do not wait: it was no writer's moment then
-BRIEF_S = 0.5  # for a file that is locked: no cell of the notebook runs while a panel waits
 WIDE, WIDE_IN_ROOM = 56, 36  # characters of an event's line that a screen of 1280 x 720 shows
 CONTENTS = "journal.contents()"
 
@@ -173,10 +172,6 @@ class Explorer(Panel):
 
     # Opening, and looking again.
 
-    def attempt(self, act: Callable[..., object], *values: object) -> None:
-        with limited(BRIEF_S, explore.STEPS):
-            super().attempt(act, *values)
-
     def open(self, path: str) -> None:
         """Shows another journal. Where it cannot be read, the one before stays."""
         try:
@@ -229,12 +224,8 @@ class Explorer(Panel):
     def look(self) -> bool:
         if self.journal is None:
             return False
-        with limited(BRIEF_S, explore.STEPS):
-            return self._look(self.journal)
-
-    def _look(self, journal: Journal) -> bool:
         try:
-            now = glance(journal, self._glance, busy_s=0)
+            now = glance(self.journal, self._glance, busy_s=0)
         except StorageBusy as error:
             self._busy += 1
             if self._busy == LOCKED:
@@ -245,7 +236,7 @@ class Explorer(Panel):
             return True
         was_lost, self._is_lost, self._busy = self._is_lost, False, 0
         if now.is_replaced:
-            self.open(journal.path)
+            self.open(self.journal.path)
             self.say(f"The file was replaced or altered; opened again. {self._contents.summary}")
         elif now.last_seq > self._told:
             self._told = now.last_seq

@@ -78,6 +78,8 @@ class Instructor(Panel):
     NotReady before `lab.begin`, UsageError for what is not there.
     """
 
+    steps = 10_000_000  # what a plan leaves takes a thousandth, and the room waits
+
     def __init__(self, agent: str = "restart", plan: str = "") -> None:
         self.stage = Stage(agent, plan)
         self.ballot = Ballot()

@@ -35,6 +35,8 @@ from ipywidgets import HTML, BoundedIntText, Button, HBox, Select, Stack, Toggle
 from ipywidgets import ToggleButton as Toggle
 
 from labkit.errors import Fatal, LabkitError, describe
+from labkit.journal.explore import STEPS
+from labkit.journal.reading import limited
 from labkit.lab import verbs
 from labkit.lab.process import NotReady
 
@@ -48,6 +50,7 @@ CELL = 80  # characters of a cell in a table
 LINE = 100  # of a row to choose
 PAGE = 200  # rows at a time
 EVERY_S = 0.1
+BRIEF_S = 0.5  # for a file that is locked: no cell of the notebook runs while a panel waits
 CLOSED = "This panel is closed; run its cell again."
 AS_WIDE_AS_IT_IS = {"description_width": "initial"}
 EXPECTED = (LabkitError, Fatal, OSError)  # a panel says these and goes on
@@ -314,6 +317,8 @@ class Panel:
     at once.
     """
 
+    steps = STEPS  # of SQLite's machine, in which a reading of the panel ends
+
     def __init__(self, name: str, sentence: str, *, every_s: float = EVERY_S) -> None:
         self.name, self.sentence, self.every_s = name, sentence, every_s
         self.status = HTML().add_class("labkit-status")
@@ -359,7 +364,7 @@ class Panel:
         One at a time: JupyterLab hands what a widget says to a subshell of the kernel, which is
         another thread than that of the cells, where the panel looks.
         """
-        with self.alone:
+        with self.alone, limited(BRIEF_S, self.steps):
             try:
                 act(*values)
             except EXPECTED as error:
@@ -414,7 +419,8 @@ class Panel:
         if not self.alone.acquire(blocking=False):
             return True
         try:
-            self._is_looking = not self.is_closed and self.look()
+            with limited(BRIEF_S, self.steps):
+                self._is_looking = not self.is_closed and self.look()
         except EXPECTED as error:
             self.fail(error)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shlex
 import sqlite3
 import time
@@ -22,12 +23,17 @@ from labkit.journal.verdicts import judge_effects
 from labkit.lab import cells, verbs
 from labkit.lab.folder import Folder
 from labkit.lab.panels.explorer import Explorer
+from labkit.lab.panels.instructor import Instructor
 from labkit.lab.panels.matrix import Matrix
 from labkit.lab.panels.parts import table
 from labkit.lab.process import Process
 from labkit.lab.runs import Trials
 from labkit.lab.stage import Stage
+from tests.lab.panels import staging
 from tests.lab.panels.exploring import said
+from tests.lab.panels.staging import click, demo
+
+__all__ = ["demo"]  # a fixture
 
 AN_EVENT = {
     "seq": "1", "ts": "1.0", "task_id": "'t'", "run_id": "'r'", "owner": "'o'",
@@ -198,6 +204,32 @@ def test_a_durable_run_that_something_else_killed_has_not_held(
     monkeypatch.setattr(Trials, "call", killed_elsewhere)
     outcomes = list(cells.run("durable", places=cells.grid("durable")[-1:]))
     assert [(each.word, each.kind) for each in outcomes] == [("not killed", "unproved")]
+
+
+COLUMNS = {
+    "tasks": "'t' || x AS id, '[]' AS plan, 'running' AS status, x AS created_at",
+    "steps": "'demo' AS task_id, x AS idx, 't' AS tool, '{}' AS input, NULL AS output, "
+             "'pending' AS status, 0 AS attempts",
+    "journal": ", ".join(f"{'x' if name == 'seq' else value} AS {name}"
+                         for name, value in AN_EVENT.items()),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("demo")
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_table_without_an_end_holds_up_no_room(name: str) -> None:
+    panel = Instructor("restart")
+    click(panel, "create")
+    gone = "DROP VIEW journal" if name == "journal" else f"ALTER TABLE {name} RENAME TO old"
+    with closing(sqlite3.connect(panel.stage._folder.database)) as database:
+        database.execute("PRAGMA legacy_alter_table = ON")
+        database.execute(gone)
+        database.execute(f"CREATE VIEW {name} AS {NUMBERS} SELECT {COLUMNS[name]} FROM n")
+    panel.attempt(panel.refresh)
+    assert re.search("has no end|or no end; the database was altered", staging.said(panel))
+    click(panel, "reset")
+    assert "No task is stored yet." in staging.said(panel)
+    panel.close()
 
 
 @pytest.mark.usefixtures("begun")

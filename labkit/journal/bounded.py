@@ -33,7 +33,8 @@ def read(path: str | os.PathLike[str], largest: int = LARGEST) -> bytes:
     try:
         found = os.fstat(opened)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+            what = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+            raise OSError(errno.EINVAL, f"it is {what}", os.fspath(path))
         with open(opened, "rb", closefd=False) as file:
             # Some files of the system have no size before they are read, and others grow.
             content = file.read(largest + 1) if found.st_size <= largest else b""
