@@ -69,7 +69,10 @@ IDLE = {
     WAITS: " It did nothing: an answer comes first.",
 }
 LEFT_ALONE = "It was left at work for too long."
-UNSEEN = "The process has ended. The room votes, then Reveal."
+UNSEEN = (
+    "The process has ended. The room votes, then Reveal; "
+    "a Resume before that makes one question of both."
+)
 THE_GATE = "from labkit.lab.pausing import pause\n\npause(process)  # in its call, the effect done"
 UNTOLD = "# Hidden until the room has voted."
 OLDER = "# This folder held a journal before these acts; after a reset they start from nothing."

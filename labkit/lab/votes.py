@@ -62,7 +62,7 @@ def tabulate(votes: Mapping[str, int], outcome: str) -> pd.DataFrame:
     import pandas as pd
 
     if any(number < 0 for number in votes.values()) or not sum(votes.values()):
-        raise UsageError("nobody has voted; count the hands for each answer first")
+        raise UsageError("nobody has voted; count the hands for each answer, or switch Predict off")
     every = {**votes, outcome: votes.get(outcome, 0)}
     rows = [(answer, number, YES if answer == outcome else NO) for answer, number in every.items()]
     return pd.DataFrame(rows, columns=["answer", "votes", "outcome"]).set_index("answer")

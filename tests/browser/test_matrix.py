@@ -118,6 +118,31 @@ def test_a_durable_run_waits_only_where_nobody_can_know(lab: LabPage) -> None:
     lab.run_cell(1)
 
 
+TOO_HIGH = """panel => {
+  const screen = panel.closest('.jp-WindowedPanel-outer').clientHeight;
+  const ends = [...panel.querySelectorAll('.labkit-cell')].map(
+    (cell) => cell.getBoundingClientRect().bottom);
+  return Math.max(0, Math.max(...ends) - panel.getBoundingClientRect().top - screen);
+}"""
+
+
+def test_a_room_sees_every_cell_at_once(lab: LabPage) -> None:
+    """Where most lines are: of each cell three, of a broken one four."""
+    grid = show(lab, "durable")
+    grid.root.get_by_label(re.compile("^Unsafe")).check()
+    grid.press("Run all")
+    grid.wait_until_over()
+    expect(grid.of_kind("broken")).not_to_have_count(0)
+    grid.press("Room")
+    expect(grid.root).to_have_class(re.compile("labkit-room"))
+    lab.photograph("matrix-durable-unsafe-room")
+    assert grid.root.evaluate(TOO_HIGH) == 0
+    boxes = [each.bounding_box() for each in grid.root.locator(".labkit-top button").all()]
+    assert len({round(box["y"]) for box in boxes if box}) == 1
+    assert problems_of_a_panel(grid.root) == []
+    lab.run_cell(1)
+
+
 def test_it_is_stopped_by_the_keyboard_and_no_agent_lives_on(lab: LabPage) -> None:
     grid = show(lab)
     run_all = grid.root.get_by_role("button", name="Run all")

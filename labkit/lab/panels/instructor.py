@@ -396,8 +396,9 @@ class Places:
 
 def _in_words(at: str) -> str:
     if at == NOW:
-        return "Run works slowly, until you press Kill."
-    return f"Run is killed at <b>{inline(at)}</b>." if at else "Run is not killed."
+        return "The next Run works slowly, until you press Kill."
+    how = f"killed at <b>{inline(at)}</b>" if at else "not killed"
+    return f"The next Run is {how}."
 
 
 def _heading(text: str) -> HTML:
@@ -458,6 +459,7 @@ _CSS = """<style>
 .labkit-room.labkit-instructor .labkit-places { flex-flow: row wrap; align-items: flex-end; }
 .labkit-room.labkit-instructor .labkit-grid { max-height: 130px; --jp-widgets-font-size: 15px;
   --jp-widgets-inline-height: 23px; }
-.labkit-room.labkit-instructor .labkit-table { max-height: 260px; }
+.labkit-room.labkit-instructor .labkit-table, .labkit-room.labkit-instructor pre.labkit-block {
+  max-height: 260px; }
 .labkit-room.labkit-instructor .labkit-changes { max-height: 320px; }
 </style>"""

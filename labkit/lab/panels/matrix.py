@@ -45,7 +45,8 @@ __all__ = ["Matrix"]
 
 SENTENCE = "The crash matrix: an agent is killed at every place, and each cell says what held."
 # Of the column of names, and of the others; the grid scrolls where they are too many.
-NAMES, WIDTH = "minmax(7em, 11em)", "minmax(6.8em, 1fr)"
+NAMES, WIDTH = "fit-content(15em)", "minmax(6.8em, 1fr)"
+BELOW = "Below: its timeline, then its journal in the explorer."
 KINDS = ("held", "waits", "broken", "unproved", "untried")
 
 
@@ -178,7 +179,7 @@ class Matrix(Panel):
         for cell in self.cells:
             cell.remove_class("labkit-is-chosen")
         self.cells[number].add_class("labkit-is-chosen")
-        self.outcome.value = f"<p>{inline(self.chosen, 500)}</p>"
+        self.outcome.value = f"<p>{inline(self.chosen, 500)}. {BELOW}</p>"
         self.redraw()
 
     def redraw(self) -> None:
@@ -295,6 +296,11 @@ _CSS = """<style>
 .labkit-matrix .labkit-cell { white-space: pre-line; height: auto; min-height: 2.9em; margin: 0;
   line-height: 1.3; padding: 1px 2px; font-size: var(--jp-widgets-font-size); overflow: visible;
   border: 2px solid transparent; }
+.labkit-room.labkit-matrix .labkit-cells { grid-gap: 2px; }
+.labkit-room.labkit-matrix .labkit-cells, .labkit-room.labkit-matrix .labkit-top {
+  --jp-widgets-font-size: 17px; }
+.labkit-room.labkit-matrix .labkit-cell { min-height: 2.3em; line-height: 1.1; padding: 0 2px; }
+.labkit-room.labkit-matrix .labkit-cells .widget-html-content { line-height: 1.1; }
 .labkit-matrix .labkit-is-untried { color: var(--jp-ui-font-color1);
   background: var(--jp-layout-color2); border: 2px dashed var(--jp-border-color1); }
 .labkit-matrix .labkit-is-held { color: white; background: #0072B2; }

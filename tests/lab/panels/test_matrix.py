@@ -79,7 +79,7 @@ def test_one_click_fills_nine_cells_and_each_opens_its_journal() -> None:
     assert not marked()
 
     at(panel, "after_effect-1").click()
-    assert text(panel.outcome.value) == "after_effect, step 1: held, 1 report"
+    assert text(panel.outcome.value).startswith("after_effect, step 1: held, 1 report. Below: its")
     drawn = panel.timeline.value
     assert re.search(r'alt="Timeline of task notes \(done\): 2 runs.* 1 killed\."', drawn)
     assert panel.explorer is not None

@@ -8,6 +8,7 @@ import pytest
 
 from labkit.lab import panels, verbs
 from labkit.lab.panels.instructor import Instructor
+from labkit.lab.stage import UNSEEN
 from tests.lab.panels.staging import (
     alt,
     another_program,
@@ -176,7 +177,7 @@ def test_a_second_resume_before_the_vote_tells_nothing_and_is_one_outcome() -> N
     click(panel, "resume")
     wait(panel)
     assert is_hidden(panel)
-    assert said(panel) == "The process has ended. The room votes, then Reveal."
+    assert said(panel) == UNSEEN
     vote(panel, "1 message")
     panel.reveal.click()
     assert not is_hidden(panel)
