@@ -135,7 +135,7 @@ def test_a_file_that_is_not_ours_is_refused_and_kept(text: str, begun: Path) -> 
 
 def test_a_place_that_cannot_keep_an_answer_is_told(begun: Path) -> None:
     (begun / "progress.json").mkdir()
-    with pytest.raises(StorageFault, match=r"cannot read .*progress\.json: Is a directory"):
+    with pytest.raises(BadInput, match=r"progress\.json is not a progress file: it is a folder"):
         lab.predict("05.q1", "a")
 
 
