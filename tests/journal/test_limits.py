@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
+from bench.journals import make_journal
 from labkit.errors import BadInput, StorageFault
 from labkit.journal import Journal, timeline
 from labkit.journal.explore import contents, glance, rows, seqs
-from labkit.journal.reading import Bounds, limited
+from labkit.journal.reading import Bounds, limited, read_events, snapshot
 from tests.journal.conftest import Tamper, killed_twice, tamper
 
 __all__ = ["killed_twice", "tamper"]  # fixtures
@@ -47,6 +49,21 @@ def test_a_query_of_costly_steps_ends_too(killed_twice: Path) -> None:
     with pytest.raises(BadInput, match="the query was stopped before its end"):
         Journal(killed_twice).ask(large, bounds=bounds)
     assert Journal(killed_twice).ask(small, bounds=bounds).frame.iloc[0, 0] == 2_000
+
+
+def test_what_is_done_with_the_rows_takes_no_part(tmp_path: Path) -> None:
+    """Else a large journal is refused, since to judge it takes longer than to read it."""
+    path = str(make_journal(tmp_path / "some.db", 1_000))
+    with limited(0.5, 1_000_000), snapshot(path) as reader:  # a tenth of a second
+        events = read_events(reader)
+        next(events)
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+        with suppress(BadInput):  # it would be refused here
+            assert len(list(events)) > 1_000
+            return
+    pytest.fail("an honest journal was refused")
 
 
 def test_a_value_that_fills_the_memory_is_refused(tamper: Tamper) -> None:
