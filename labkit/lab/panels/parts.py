@@ -209,7 +209,7 @@ class Chooser:
         The row `choose`, or the last one before it, is chosen, without `on_choose`; else none is.
         """
         self._keys, self._lines_of = keys, lines_of
-        at = None if choose is None else self._index_of(choose)
+        at = None if choose is None or not keys else self._index_of(choose)
         self._show(self._page_of(at or 0), at)
 
     def go_to(self, key: int) -> None:

@@ -20,6 +20,7 @@ from labkit import guard
 from labkit.journal import Journal, copy, timeline
 from labkit.journal.reading import snapshot
 from labkit.lab.panels.explorer import Explorer
+from labkit.lab.panels.explorer_pages import ALL
 from tests.conftest import run_python
 from tests.journal.conftest import Tamper, answered, killed_twice, tamper
 from tests.lab.panels.exploring import alt, choose, is_fine, said, show
@@ -70,6 +71,25 @@ def test_only_new_events_of_the_picked_kinds_come_in(tamper: Tamper) -> None:
     panel.look()
     assert panel.keys == [*before, 17]
     assert panel.events.kinds.value == ("step_finished",)
+    panel.close()
+
+
+def test_a_pick_without_events_is_followed_too(tamper: Tamper) -> None:
+    """An event is chosen, and then what no event is of."""
+    path = tamper()
+    panel = Explorer(path)
+    choose(panel, 8)
+    panel.choices.run.value = ("demo", "00000001")
+    panel.events.kinds.value = ("task_done",)
+    assert panel.keys == []
+    panel.choices.follow.value = True
+    panel.room.value = True
+    add_event(path, "task_done")
+    panel.look()
+    assert is_fine(panel)
+    assert panel.keys == []
+    panel.choices.run.value = ALL
+    assert panel.keys == [15, 16]
     panel.close()
 
 
