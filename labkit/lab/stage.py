@@ -426,7 +426,8 @@ class Stage:
         with redirect_stdout(io.StringIO()) as said:
             result = verbs.run(command)
         if result.code not in (0, 4):
-            raise LabkitError(said.getvalue().strip().rpartition("\n")[2])
+            # One line, which an agent folds for its terminal.
+            raise LabkitError(" ".join(result.output.split()) or repr(result))
         return self._note(Done(act, f"lab.run({_literal(command)})", said.getvalue()))
 
     def _start(self, act: str, settings: dict[str, str]) -> Done:

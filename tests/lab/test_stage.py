@@ -168,6 +168,16 @@ def test_a_create_that_is_refused_says_why_and_is_no_act() -> None:
     assert (stage.state, stage.acts) == ("unmade", [])
 
 
+def test_why_it_is_refused_is_said_from_the_first_word_to_the_last() -> None:
+    """The agent folds it for its terminal, and its last line alone tells nothing."""
+    stage = Stage("restart")
+    stage.create()
+    stage = Stage("durable")  # in the same folder
+    words = r"^RunStoreIntegrityError: /.*/state\.db belongs to another program: .* written to it$"
+    with pytest.raises(LabkitError, match=words):
+        stage.create()
+
+
 @BOTH
 def test_what_is_left_alone_is_ended(agent: str) -> None:
     stage = started(agent, NOW, limit_s=0)
