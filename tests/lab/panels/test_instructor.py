@@ -186,7 +186,7 @@ def test_one_place_is_pressed_and_said_in_words() -> None:
     assert [each.description for each in places if each.value] == ["now"]
     die_at(panel, "after_commit:1")
     assert [each.description for each in places if each.value] == ["after_commit:1"]
-    assert "after_commit:1" in text(panel.places.chosen.value)
+    assert text(panel.places.chosen.value) == "The next Run is killed at after_commit:1."
     [pressed] = [each for each in places if each.value]
     pressed.value = False  # pressed once more
     assert [each.description for each in places if each.value] == ["after_commit:1"]

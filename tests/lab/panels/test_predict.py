@@ -8,7 +8,6 @@ import pytest
 
 from labkit.lab import panels, verbs
 from labkit.lab.panels.instructor import Instructor
-from labkit.lab.stage import UNSEEN
 from tests.lab.panels.staging import (
     alt,
     another_program,
@@ -71,7 +70,7 @@ def test_the_room_votes_and_then_sees() -> None:
     assert enabled(panel) == {"resume", "reset"}
     panel.reveal.click()
     assert has_failed(panel)
-    assert "nobody has voted" in said(panel)
+    assert "nobody has voted; count the hands for each answer, or switch Predict off" in said(panel)
     assert alt(panel) == ""
     panel.votes.children[1].value = 12
     panel.reveal.click()
@@ -177,7 +176,10 @@ def test_a_second_resume_before_the_vote_tells_nothing_and_is_one_outcome() -> N
     click(panel, "resume")
     wait(panel)
     assert is_hidden(panel)
-    assert said(panel) == UNSEEN
+    assert said(panel) == (
+        "The process has ended. The room votes, then Reveal; "
+        "a Resume before that makes one question of both."
+    )
     vote(panel, "1 message")
     panel.reveal.click()
     assert not is_hidden(panel)
